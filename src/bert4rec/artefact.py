@@ -1,0 +1,108 @@
+"""Folders that are either whole or not there.
+
+Every stage writes one folder: arrays and tables beside a small JSON manifest that names its format, its
+schema version, and the size and SHA-256 of every other file. The folder is filled under a temporary name
+and renamed when it is complete, so a full disk, an error or Ctrl-C leaves whatever was there before.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bert4rec.errors import DataError, NotFoundError, UsageError
+
+Manifest = dict[str, Any]
+
+
+@contextmanager
+def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise."""
+    target = target.absolute()
+    if target.exists() and not overwrite:
+        raise UsageError(f"{target} exists already. Choose another name, or pass --overwrite to replace it.")
+    if target.exists() and any(target.iterdir()) and not any(target.glob("*.json")):
+        raise UsageError(f"{target} does not look like something this tool wrote; it will not be replaced.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.parent / f".{target.name}.unfinished-{os.getpid()}"
+    replaced = target.parent / f".{target.name}.replaced-{os.getpid()}"
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        if target.exists():
+            target.rename(replaced)
+        unfinished.rename(target)
+    except BaseException:
+        if replaced.exists() and not target.exists():
+            replaced.rename(target)
+        raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
+    """Write `manifest` as `folder/name`, with size and SHA-256 of every other file in the folder."""
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in sorted(folder.iterdir())
+        if path.name != name
+    }
+    text = json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False)
+    (folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifest:
+    """The manifest of `folder`, after checking that it is a `kind` of this schema and no file is missing.
+
+    Contents are not hashed here, so that opening takes milliseconds whatever the size: `verify_files` does.
+    """
+    path = folder / name
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} does not exist or is not a folder; expected {_article(kind)}.")
+    if not path.is_file():
+        raise NotFoundError(f"{folder} has no {name}: this is not {_article(kind)}.")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found, files = manifest["schema"], manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged and cannot be read ({error}). Make the folder anew.") from error
+    if found != schema:
+        raise DataError(
+            f"{path} has schema version {found}, this version of bert4rec reads {schema}. Make the folder anew."
+        )
+    for file_name, facts in files.items():
+        _check_size(folder / file_name, facts["bytes"])
+    return dict(manifest)
+
+
+def verify_files(folder: Path, manifest: Manifest) -> None:
+    """Hash every file of the folder and refuse the first that is not what was written."""
+    for file_name, facts in manifest["files"].items():
+        path = folder / file_name
+        _check_size(path, facts["bytes"])
+        if sha256_of(path) != facts["sha256"]:
+            raise DataError(
+                f"{path} has changed since it was written (its checksum differs). Make the folder anew."
+            )
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_size(path: Path, expected: int) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is missing, though the folder's manifest names it. Make the folder anew.")
+    found = path.stat().st_size
+    if found != expected:
+        raise DataError(f"{path} has {found} bytes where {expected} were written. Make the folder anew.")
+
+
+def _article(kind: str) -> str:
+    return f"a {kind} written by bert4rec"
