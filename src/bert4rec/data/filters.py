@@ -1,0 +1,124 @@
+"""Which actions of a log are kept (section 4.1: "we keep users with at least five feedbacks")."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.data.times import format_moment
+from bert4rec.errors import DataError, UsageError
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Actions sorted by user, then by time, ties in the order of the log."""
+
+    users: NDArray[np.uint32]
+    items: NDArray[np.uint32]
+    times: NDArray[np.int64] | None
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def keep(self, mask: Mask) -> "Actions":
+        if mask.all():
+            return self
+        return Actions(self.users[mask], self.items[mask], None if self.times is None else self.times[mask])
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Applied in the order of the fields."""
+
+    after: int | None = None
+    """Drop actions before this moment (microseconds since 1970)."""
+    before: int | None = None
+    """Drop actions at or after this moment."""
+    drop_repeats: bool = False
+    """Keep only the first action of a user on an item."""
+    min_item_actions: int = 0
+    """Drop items with fewer actions, counted once."""
+    min_user_actions: int = 5
+    """Drop users with fewer actions, counted once, after the items were dropped."""
+    k_core: int = 0
+    """Drop users and items in turn until all have at least this many actions."""
+
+    def __post_init__(self) -> None:
+        for name in ("min_item_actions", "min_user_actions", "k_core"):
+            if getattr(self, name) < 0:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} must not be negative, found {getattr(self, name)}."
+                )
+
+
+def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str]]:
+    """What is left, and a sentence for every filter that dropped something.
+
+    Raises DataError naming the filter that leaves nothing.
+    """
+    if not len(actions):
+        raise DataError("The log has no actions.")
+    notes = []
+    for name, keep in _steps(filters):
+        kept = keep(actions)
+        if not len(kept):
+            raise DataError(f"{name} leaves none of {len(actions):,} actions. Loosen this filter.")
+        if len(kept) < len(actions):
+            notes.append(f"{name} dropped {len(actions) - len(kept):,} of {len(actions):,} actions.")
+        actions = kept
+    return actions, notes
+
+
+def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:
+    steps: list[tuple[str, Callable[[Actions], Actions]]] = []
+    if filters.after is not None:
+        after = filters.after
+        steps.append((f"--after {format_moment(after)}", lambda a: a.keep(_times(a) >= after)))
+    if filters.before is not None:
+        before = filters.before
+        steps.append((f"--before {format_moment(before)}", lambda a: a.keep(_times(a) < before)))
+    if filters.drop_repeats:
+        steps.append(("--drop-repeats", lambda a: a.keep(~repeats(a.users, a.items))))
+    if filters.min_item_actions > 1:
+        least = filters.min_item_actions
+        steps.append((f"--min-item-actions {least}", lambda a: a.keep(_frequent(a.items, least))))
+    if filters.min_user_actions > 1:
+        fewest = filters.min_user_actions
+        steps.append((f"--min-user-actions {fewest}", lambda a: a.keep(_frequent(a.users, fewest))))
+    if filters.k_core > 1:
+        steps.append((f"--k-core {filters.k_core}", lambda a: _core(a, filters.k_core)))
+    return steps
+
+
+def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
+    """True for every action on an item that the same user has touched before."""
+    import polars as pl
+
+    pairs = (users.astype(np.uint64) << np.uint64(32)) | items
+    mask: Mask = ~pl.Series(pairs).is_first_distinct().to_numpy()
+    return mask
+
+
+def _times(actions: Actions) -> NDArray[np.int64]:
+    if actions.times is None:
+        raise UsageError("--after and --before need times, and this log has none.")
+    return actions.times
+
+
+def _frequent(numbers: NDArray[np.uint32], least: int) -> Mask:
+    mask: Mask = (np.bincount(numbers) >= least)[numbers]
+    return mask
+
+
+def _core(actions: Actions, least: int) -> Actions:
+    while len(actions):
+        kept = actions.keep(_frequent(actions.users, least))
+        if len(kept):
+            kept = kept.keep(_frequent(kept.items, least))
+        if len(kept) == len(actions):
+            break
+        actions = kept
+    return actions

@@ -1,0 +1,60 @@
+"""What is known of items beside the log: titles and other columns, from a file of their own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bert4rec.data.columns import guess_columns
+from bert4rec.data.files import find_files, inspect_file
+from bert4rec.data.readers import column_types, read_columns
+from bert4rec.errors import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def read_items(path: Path) -> "pl.DataFrame":
+    """Every column of an item file, the item's id as `id` and its title, where there is one, as `title`.
+
+    An item that is listed twice keeps its first row.
+    """
+    import polars as pl
+
+    (only,) = find_files([path])[:1]
+    file = inspect_file(only)
+    names = list(column_types(file))
+    roles = guess_columns(names)
+    id_column = roles.get("item") or next((name for name in names if name.lower() == "id"), None)
+    if id_column is None or (file.format == "csv" and not file.has_header):
+        raise DataError(
+            f"{only} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
+            "Give it a header with a column 'item_id' and, for readable output, 'title'."
+        )
+    table = read_columns(file, names).rename({id_column: "id"})
+    if "title" in roles and roles["title"] != "title":
+        table = table.rename({roles["title"]: "title"})
+    first = ["id", "title"] if "title" in table.columns else ["id"]
+    return (
+        table.select(*first, pl.exclude(first))
+        .with_columns(pl.col("id").cast(pl.String))
+        .unique("id", keep="first", maintain_order=True)
+    )
+
+
+def join_items(known: "pl.DataFrame | None", more: "pl.DataFrame") -> "pl.DataFrame":
+    """Two item tables as one: rows and columns of both, `more` first where both know something."""
+    import polars as pl
+
+    if known is None:
+        return more
+    both = more.join(
+        known.with_columns(pl.col("id").cast(pl.String)),
+        on="id",
+        how="full",
+        coalesce=True,
+        suffix=" of the log",
+    )
+    doubled = [name for name in both.columns if name.endswith(" of the log")]
+    for name in doubled:
+        original = name.removesuffix(" of the log")
+        both = both.with_columns(pl.coalesce(original, name).alias(original)).drop(name)
+    return both

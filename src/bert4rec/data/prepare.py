@@ -1,0 +1,166 @@
+"""From a log in memory to a dataset on disk: sort, filter, number, draw candidates, write."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec import __version__
+from bert4rec.artefact import new_folder, sha256_of, write_manifest
+from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset
+from bert4rec.data.filters import Actions, Filters, apply_filters, repeats
+from bert4rec.data.log import Log
+from bert4rec.data.negatives import NegativeKind, draw_negatives
+from bert4rec.data.splits import SplitSpec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TIE_RULE = "actions of a user at the same time keep the order of the log"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a log becomes a dataset."""
+
+    filters: Filters = Filters()
+    split: SplitSpec = SplitSpec()
+    negatives: Sequence[NegativeKind] = ("popularity",)
+    """Which candidates are drawn and stored."""
+    num_negatives: int = 100
+    seed: int = 0
+    """Of the candidates: the same seed draws the same ones on every machine."""
+
+
+def prepare(
+    log: Log,
+    target: Path,
+    *,
+    name: str,
+    recipe: Recipe = Recipe(),
+    source: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Write the dataset folder `target` and open it. `source` is kept in dataset.json: where the log came from.
+
+    Users keep the order of the log; items are numbered from 1 by falling count, ties in the order of the log.
+    """
+    with new_folder(target, overwrite=overwrite) as folder:
+        actions, notes = apply_filters(_sorted(log), recipe.filters)
+        users, user_counts = _number_users(actions.users)
+        items, item_counts = _number_items(actions.items)
+        sequences = items[actions.items]
+        offsets = np.concatenate([[0], np.cumsum(user_counts)]).astype(np.int64)
+        counts = {"users": len(users), "items": len(item_counts), "actions": len(sequences)} | _oddities(
+            actions
+        )
+        np.save(folder / "sequences.npy", sequences)
+        np.save(folder / "offsets.npy", offsets)
+        if actions.times is not None:
+            np.save(folder / "times.npy", actions.times)
+        _write_users(folder / "users.parquet", log.user_ids, users, user_counts)
+        _write_items(folder / "items.parquet", log, items, item_counts)
+        del actions
+        for kind in recipe.negatives:
+            drawn = draw_negatives(
+                sequences, offsets, len(item_counts), kind=kind, count=recipe.num_negatives, seed=recipe.seed
+            )
+            np.save(folder / f"negatives-{kind}.npy", drawn)
+        write_manifest(
+            folder,
+            MANIFEST,
+            {
+                "format": "bert4rec dataset",
+                "schema": SCHEMA,
+                "written_by": f"bert4rec {__version__}",
+                "name": name,
+                "source": dict(source or {}),
+                "checksum": _checksum(folder),
+                "counts": counts,
+                "filters": asdict(recipe.filters),
+                "tie_rule": TIE_RULE,
+                "split": asdict(recipe.split),
+                "negatives": {
+                    "kinds": list(recipe.negatives),
+                    "per_user": recipe.num_negatives,
+                    "seed": recipe.seed,
+                },
+                "notes": [*log.notes, *notes],
+            },
+        )
+    return Dataset.open(target)
+
+
+def _sorted(log: Log) -> Actions:
+    """Actions by user, then time. Stable: what the log does not order by time stays in the log's order."""
+    import polars as pl
+
+    keys = [pl.Series("user", log.users)]
+    if log.times is not None:
+        keys.append(pl.Series("time", log.times))
+    frame = pl.DataFrame(keys)
+    order = frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()
+    times = None if log.times is None else log.times[order]
+    return Actions(log.users[order], log.items[order], times)
+
+
+def _number_users(users: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The users that are left, as indices into the log's ids, and how many actions each has."""
+    counts = np.bincount(users)
+    present = np.flatnonzero(counts)
+    return present, counts[present]
+
+
+def _number_items(items: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Per index into the log's ids the item's number (0: not left), and per number, from 1, its count."""
+    counts = np.bincount(items)
+    by_falling_count = np.argsort(-counts, kind="stable")
+    num_items = np.count_nonzero(counts)
+    numbers = np.zeros(len(counts), np.int32)
+    numbers[by_falling_count[:num_items]] = np.arange(1, num_items + 1)
+    return numbers, counts[by_falling_count[:num_items]]
+
+
+def _oddities(actions: Actions) -> dict[str, int]:
+    """How many actions come at the same time as the user's previous one, and how many repeat an item."""
+    same_user = actions.users[1:] == actions.users[:-1]
+    ties = (
+        0
+        if actions.times is None
+        else np.count_nonzero(same_user & (actions.times[1:] == actions.times[:-1]))
+    )
+    return {"ties": int(ties), "repeats": int(np.count_nonzero(repeats(actions.users, actions.items)))}
+
+
+def _write_users(path: Path, ids: "pl.Series", users: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+    import polars as pl
+
+    columns = {"number": np.arange(len(users), dtype=np.int32), "id": ids.gather(users), "count": counts}
+    pl.DataFrame(columns).write_parquet(path)
+
+
+def _write_items(path: Path, log: Log, numbers: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
+    import polars as pl
+
+    kept = np.flatnonzero(numbers)
+    table = pl.DataFrame({"number": numbers[kept], "id": log.item_ids.gather(kept)}).sort("number")
+    table = table.with_columns(pl.Series("count", counts))
+    if log.item_columns is not None:
+        known = log.item_columns.with_columns(pl.col("id").cast(pl.String)).unique("id", keep="first")
+        known = known.drop([name for name in ("number", "count") if name in known.columns])
+        table = (
+            table.with_columns(pl.col("id").cast(pl.String).alias("id as text"))
+            .join(known, left_on="id as text", right_on="id", how="left", maintain_order="left")
+            .drop("id as text")
+        )
+    table.write_parquet(path)
+
+
+def _checksum(folder: Path) -> str:
+    """Of what a model sees, so not of titles: equal sequences have equal checksums whatever wrote them."""
+    parts = [sha256_of(folder / name) for name in ("sequences.npy", "offsets.npy")]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,158 @@
+"""What a model may see and what it must guess: two ways to cut the same dataset.
+
+Both cut every user's history once for validation and once for test. A model of the *selection* stage is
+trained on what lies before the validation cut; the *refit* model on what lies before the test cut.
+
+- `leave-one-out` (the paper): the last action is the test target, the one before it the validation target.
+- `time`: everybody is cut at the same two dates. The target is the first action at or after the date.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.times import format_moment, parse_moment
+from bert4rec.errors import DataError, UsageError
+
+Part = Literal["valid", "test"]
+SplitKind = Literal["leave-one-out", "time"]
+
+
+@dataclass(frozen=True)
+class SplitSpec:
+    """Which split is meant, as it is written in dataset.json and in a run's configuration."""
+
+    kind: SplitKind = "leave-one-out"
+    test_from: str | None = None
+    """For `time`: a date, or the share of actions that lies before the test part, such as 0.9."""
+    valid_from: str | None = None
+    """For `time`: likewise; by default the validation part holds as many actions as the test part."""
+
+    def __post_init__(self) -> None:
+        if self.kind == "time" and self.test_from is None:
+            raise UsageError(
+                "--split time needs --test-from: a date such as 2024-01-31, or a share such as 0.9."
+            )
+        if self.kind == "leave-one-out" and (self.test_from or self.valid_from):
+            raise UsageError("--test-from and --valid-from go with --split time.")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The actions to be guessed: one per user that has one. The history is all that the user did before."""
+
+    users: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    """Index of each target into `Dataset.sequences`; the history is [offsets[user], position)."""
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where each user's history is cut, as indices into `Dataset.sequences`."""
+
+    kind: SplitKind
+    valid_cut: NDArray[np.int64]
+    """Per user: the first action the selection model must not see."""
+    test_cut: NDArray[np.int64]
+    """Per user: the first action that no model may see."""
+    valid: Targets
+    test: Targets
+
+    def targets(self, part: Part) -> Targets:
+        return self.valid if part == "valid" else self.test
+
+    def training_end(self, part: Part) -> NDArray[np.int64]:
+        """Per user, where the training sequence of the model judged on `part` ends (exclusive)."""
+        return self.valid_cut if part == "valid" else self.test_cut
+
+
+def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
+    """The split that `spec` describes; without one, that which the dataset was prepared with."""
+    spec = spec or SplitSpec(**dataset.manifest["split"])
+    if spec.kind == "leave-one-out":
+        return leave_one_out(dataset)
+    assert spec.test_from is not None
+    test_from = _moment(dataset, spec.test_from)
+    if spec.valid_from is None:
+        test_share = float(np.mean(_times(dataset) >= test_from))
+        return split_by_time(dataset, test_from, _moment_after(dataset, 1 - 2 * test_share))
+    return split_by_time(dataset, test_from, _moment(dataset, spec.valid_from))
+
+
+def leave_one_out(dataset: Dataset) -> Split:
+    """Cut off each user's last action for test and the one before for validation.
+
+    A user with fewer than three actions has nothing left to learn from once both are cut off, and so
+    stays whole in the training part and is never asked about.
+    """
+    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
+    users = np.flatnonzero(end - begin >= 3)
+    test_cut, valid_cut = end.copy(), end.copy()
+    test_cut[users] -= 1
+    valid_cut[users] -= 2
+    return Split(
+        kind="leave-one-out",
+        valid_cut=valid_cut,
+        test_cut=test_cut,
+        valid=Targets(users, valid_cut[users]),
+        test=Targets(users, test_cut[users]),
+    )
+
+
+def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
+    """Cut everybody at two moments, in microseconds since 1970.
+
+    Guessed is the first action at or after the moment, of users who had done something before it. A user's
+    validation target must lie before `test_from`.
+    """
+    if valid_from >= test_from:
+        raise UsageError(
+            f"The validation part must begin before the test part: found {format_moment(valid_from)} for the one and "
+            f"{format_moment(test_from)} for the other. Choose them with --valid-from and --test-from."
+        )
+    valid_cut = _first_action_from(dataset, valid_from)
+    test_cut = _first_action_from(dataset, test_from)
+    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
+    valid_users = np.flatnonzero((valid_cut > begin) & (valid_cut < test_cut))
+    test_users = np.flatnonzero((test_cut > begin) & (test_cut < end))
+    if not len(test_users):
+        raise DataError("No user acts both before and after the chosen test date. Choose another date.")
+    return Split(
+        kind="time",
+        valid_cut=valid_cut,
+        test_cut=test_cut,
+        valid=Targets(valid_users, valid_cut[valid_users]),
+        test=Targets(test_users, test_cut[test_users]),
+    )
+
+
+def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
+    """Per user, the index of the first action at or after `moment` (the user's end where there is none)."""
+    earlier = np.concatenate([[0], np.cumsum(_times(dataset) < moment)])
+    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
+    return np.asarray(begin + (earlier[end] - earlier[begin]))
+
+
+def _times(dataset: Dataset) -> NDArray[np.int64]:
+    if dataset.times is None:
+        raise DataError(f"{dataset.path} has no times, so it cannot be split by time. Use leave-one-out.")
+    return np.asarray(dataset.times)
+
+
+def _moment(dataset: Dataset, text: str) -> int:
+    """A date, or the moment before which the given share of all actions lies."""
+    try:
+        share = float(text)
+    except ValueError:
+        return parse_moment(text)
+    return _moment_after(dataset, share) if 0 < share < 1 else parse_moment(text)
+
+
+def _moment_after(dataset: Dataset, share: float) -> int:
+    return int(np.quantile(_times(dataset), max(share, 0.0), method="higher"))

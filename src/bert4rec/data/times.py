@@ -1,0 +1,137 @@
+"""Times in logs: numbers since 1970 in some unit, or ISO dates. Here they become microseconds since 1970, UTC."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bert4rec.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "nanoseconds": 0.001}
+_SMALLEST = {"nanoseconds": 1e17, "microseconds": 1e14, "milliseconds": 1e11, "seconds": 0.0}
+"""A typical value this large or larger is read in that unit: each bound lies after the year 5000 in the
+coarser unit and before 1974 in the finer one."""
+_ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
+
+
+class TimeReader:
+    """Turns the time column of a log into microseconds, batch by batch.
+
+    How times are written is decided from the first batch that has any, and holds for the whole log.
+    """
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.unit: str | None = None
+        """`iso`, or the name of a unit; None before the first value was seen."""
+
+    def describe(self) -> str:
+        return "ISO dates" if self.unit == "iso" else f"{self.unit} since 1970"
+
+    def read(self, values: "pl.Series", *, where: str, first_row: int = 1) -> "pl.Series":
+        """Int64 microseconds; missing stays missing. The first value that is no time is an error."""
+        import polars as pl
+
+        present = values.drop_nulls()
+        if self.unit is None and len(present):
+            self.unit = _guess_unit(present)
+        micros = (
+            _to_microseconds(values, self.unit)
+            if len(present)
+            else pl.Series([None] * len(values), dtype=pl.Int64)
+        )
+        bad = values.is_not_null() & micros.is_null()
+        if bad.any():
+            row = int(bad.arg_max() or 0)
+            raise DataError(
+                f"{where}, row {first_row + row}: {values[row]!r} in column {self.column!r} is not a time. Expected "
+                f"{self.describe()}, as in the rows before; ISO dates begin with the year, as in 2024-01-31."
+            )
+        return micros
+
+
+def parse_moment(text: str) -> int:
+    """A date given on the command line, as microseconds since 1970: ISO date (UTC unless said) or epoch seconds."""
+    try:
+        return round(float(text) * 1_000_000)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is not a date. Write 2024-01-31, 2024-01-31T12:00:00 or epoch seconds."
+        ) from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def format_moment(micros: int) -> str:
+    """The day, or the day and second where it is not midnight."""
+    moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
+    midnight = (moment.hour, moment.minute, moment.second) == (0, 0, 0)
+    return moment.strftime("%Y-%m-%d" if midnight else "%Y-%m-%d %H:%M:%S")
+
+
+def _guess_unit(present: "pl.Series") -> str:
+    import polars as pl
+
+    if present.dtype.is_temporal():
+        return "iso"
+    numbers = present.cast(pl.Float64, strict=False).drop_nulls()
+    numbers = numbers.filter(numbers.is_finite())
+    if not len(numbers):
+        return "iso"
+    typical = numbers.abs().median()
+    assert isinstance(typical, float)
+    return next(unit for unit, smallest in _SMALLEST.items() if typical >= smallest)
+
+
+def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
+    import polars as pl
+
+    if values.dtype.is_temporal():
+        return values.cast(pl.Datetime("us")).cast(pl.Int64)
+    if unit == "iso":
+        return _parse_iso(values)
+    assert unit is not None
+    factor = _MICROSECONDS_PER[unit]
+    whole = values.cast(pl.Int64, strict=False)
+    exact = (whole * factor).cast(pl.Int64, strict=False) if factor >= 1 else whole // round(1 / factor)
+    if whole.null_count() == values.null_count() and not values.dtype.is_float():
+        return exact
+    fractional = values.cast(pl.Float64, strict=False)
+    return (
+        pl.select(pl.when(fractional.is_finite()).then((fractional * factor).round()))
+        .to_series()
+        .cast(pl.Int64)
+    )
+
+
+def _parse_iso(values: "pl.Series") -> "pl.Series":
+    """Parse dates that may be written in several ISO forms: each pass takes the form of the first one left."""
+    import polars as pl
+
+    if values.dtype != pl.String:
+        return pl.Series([None] * len(values), dtype=pl.Int64)
+    left = pl.select(pl.when(values.str.contains(_ISO_DATE)).then(values)).to_series()
+    micros = pl.Series([None] * len(values), dtype=pl.Int64)
+    while left.null_count() < len(left):
+        first = left.drop_nulls()[0]
+        parsed = _parse_like(left, first)
+        if parsed.filter(left.is_not_null())[0] is None:
+            break
+        micros = micros.fill_null(parsed)
+        left = pl.select(pl.when(parsed.is_null()).then(left)).to_series()
+    return micros
+
+
+def _parse_like(values: "pl.Series", example: str) -> "pl.Series":
+    """Parse all values that are written like `example`; the rest come back missing."""
+    import polars as pl
+
+    try:
+        form = values.filter(values == example).head(1).append(values)
+        return form.str.to_datetime(time_unit="us", time_zone="UTC", strict=False).slice(1).cast(pl.Int64)
+    except pl.exceptions.ComputeError:
+        return pl.Series([None] * len(values), dtype=pl.Int64)

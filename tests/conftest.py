@@ -1,0 +1,65 @@
+"""Shared by all tests: small datasets, the real data where it lies beside the checkout, no silent skips in CI."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.filters import Filters
+from bert4rec.data.log import Log
+from bert4rec.data.prepare import Recipe, prepare
+
+REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets; it is not part of the repository."""
+    if not REAL_DATA.is_dir():
+        pytest.skip(f"the real data sets are not at {REAL_DATA}")
+    return REAL_DATA
+
+
+MakeDataset = Callable[..., Dataset]
+
+
+@pytest.fixture
+def make_dataset(tmp_path: Path) -> MakeDataset:
+    """Prepare histories given as lists of item numbers; every list is one user."""
+
+    def make(
+        histories: Sequence[Sequence[int]], times: Sequence[int] | None = None, **recipe: object
+    ) -> Dataset:
+        log = log_of(histories, times)
+        settings = Recipe(**{"filters": Filters(min_user_actions=1), "num_negatives": 5, **recipe})  # type: ignore[arg-type]
+        return prepare(
+            log, tmp_path / f"dataset-{len(list(tmp_path.iterdir()))}", name="tiny", recipe=settings
+        )
+
+    return make
+
+
+def log_of(histories: Sequence[Sequence[int]], times: Sequence[int] | None = None) -> Log:
+    items = np.array([item for history in histories for item in history], np.uint32)
+    return Log(
+        users=np.repeat(np.arange(len(histories), dtype=np.uint32), [len(history) for history in histories]),
+        items=items,
+        times=None if times is None else np.array(times, np.int64),
+        user_ids=pl.Series("id", [f"user-{i}" for i in range(len(histories))]),
+        item_ids=pl.Series("id", [f"item-{i}" for i in range(int(items.max(initial=0)) + 1)]),
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if os.environ.get("BERT4REC_NO_SKIPS") and terminalreporter.stats.get("skipped"):
+        terminalreporter.write_line("Tests were skipped that must run here.", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and os.environ.get("BERT4REC_NO_SKIPS") and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,201 @@
+"""What goes into the reader comes out, in order; what cannot be read is named."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert4rec.data.columns import ColumnRequest
+from bert4rec.data.log import Log, read_log
+from bert4rec.errors import DataError, NotFoundError
+
+Rows = list[tuple[object, object, int]]
+SIMPLE: Rows = [("ann", "tea", 30), ("bob", "jam", 10), ("ann", "jam", 20), ("ann", "tea", 20)]
+
+
+def rows_of(log: Log) -> list[tuple[object, ...]]:
+    columns = [log.user_ids.gather(log.users).to_list(), log.item_ids.gather(log.items).to_list()]
+    if log.times is not None:
+        columns.append([time // 1_000_000 for time in log.times.tolist()])
+    return list(zip(*columns, strict=True))
+
+
+def as_csv(rows: Rows, separator: str = ",") -> bytes:
+    frame = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row")
+    return frame.write_csv(separator=separator, quote_style="necessary").encode()
+
+
+def as_jsonl(rows: Rows) -> bytes:
+    return "".join(json.dumps({"user": u, "item": i, "time": t}) + "\n" for u, i, t in rows).encode()
+
+
+def as_parquet(rows: Rows, path: Path) -> Path:
+    pl.DataFrame(rows, schema=["user", "item", "ts"], orient="row").write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "pack", [lambda data: data, gzip.compress, zstandard.compress], ids=["plain", "gz", "zst"]
+)
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_every_text_format_reads_the_same_plain_and_packed(
+    tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    data = as_jsonl(SIMPLE) if ending == "jsonl" else as_csv(SIMPLE, "\t" if ending == "tsv" else ",")
+    packed = {gzip.compress: ".gz", zstandard.compress: ".zst"}.get(pack, "")
+    path = tmp_path / f"log.{ending}{packed}"
+    path.write_bytes(pack(data))
+    assert rows_of(read_log([path])) == SIMPLE
+
+
+def test_parquet_reads_the_same(tmp_path: Path) -> None:
+    assert rows_of(read_log([as_parquet(SIMPLE, tmp_path / "log.parquet")])) == SIMPLE
+
+
+def test_pairs_and_histories_in_text_lines_read_the_same(tmp_path: Path) -> None:
+    (tmp_path / "pairs.txt").write_text("7 tea\n7 jam\n8 tea\n")
+    (tmp_path / "histories.txt").write_text("7 tea  jam\n\n8\ttea\n")
+    pairs, histories = read_log([tmp_path / "pairs.txt"]), read_log([tmp_path / "histories.txt"])
+    assert rows_of(pairs) == rows_of(histories) == [(7, "tea"), (7, "jam"), (8, "tea")]
+    assert pairs.times is None
+
+
+def test_several_files_a_folder_and_a_glob_are_one_log_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(as_csv(SIMPLE[:2]))
+    (tmp_path / "b.csv").write_bytes(as_csv(SIMPLE[2:]))
+    (tmp_path / "notes.md").write_text("not a log")
+    for sources in ([tmp_path], [tmp_path / "*.csv"], [tmp_path / "a.csv", tmp_path / "b.csv"]):
+        assert rows_of(read_log(sources)) == SIMPLE
+
+
+ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+
+
+@given(st.lists(st.tuples(ids, ids, st.integers(0, 2_000_000_000)), min_size=1, max_size=30))
+def test_any_text_ids_come_back_exactly_from_csv_jsonl_and_parquet(
+    tmp_path_factory: pytest.TempPathFactory, rows: Rows
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    (folder / "log.csv").write_bytes(as_csv(rows))
+    (folder / "log.jsonl").write_bytes(as_jsonl(rows))
+    wanted = [(str(user), str(item), time) for user, item, time in rows]
+    for path in (folder / "log.csv", folder / "log.jsonl", as_parquet(rows, folder / "log.parquet")):
+        found = [(str(user), str(item), time) for user, item, time in rows_of(read_log([path]))]
+        if max(time for _, _, time in rows) > 0:
+            assert found == wanted
+        assert [row[:2] for row in found] == [row[:2] for row in wanted]
+
+
+@given(st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(0, 50)), min_size=1, max_size=30))
+def test_integer_ids_come_back_as_integers(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    (folder / "log.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in pairs))
+    (folder / "log.jsonl").write_text("".join(json.dumps({"user": u, "item": i}) + "\n" for u, i in pairs))
+    (folder / "log.txt").write_text("".join(f"{u} {i}\n" for u, i in pairs))
+    for path in sorted(folder.iterdir()):
+        assert rows_of(read_log([path])) == pairs, path.name
+
+
+def test_leading_zeros_keep_ids_text(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item\n007,1\n7,2\n")
+    assert rows_of(read_log([tmp_path / "log.csv"])) == [("007", 1), ("7", 2)]
+
+
+def test_numbers_that_json_and_parquet_call_text_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"user": "1", "item": 5}\n{"user": "2", "item": 6}\n')
+    assert rows_of(read_log([tmp_path / "log.jsonl"])) == [("1", 5), ("2", 6)]
+    pl.DataFrame({"user": ["1"], "item": [5]}).write_parquet(tmp_path / "log.parquet")
+    assert rows_of(read_log([tmp_path / "log.parquet"])) == [("1", 5)]
+
+
+def test_whole_numbers_that_a_table_stored_as_floats_lose_their_point(tmp_path: Path) -> None:
+    pl.DataFrame({"user": [1.0, None, 2.0], "item": [3, 4, 5]}).write_parquet(tmp_path / "log.parquet")
+    log = read_log([tmp_path / "log.parquet"])
+    assert rows_of(log) == [(1, 3), (2, 5)]
+    assert "1 rows without user were dropped." in log.notes
+
+
+def test_missing_users_items_and_times_are_dropped_and_counted_apart(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,time\na,1,10\n,2,10\nb,,10\nb,,11\nc,3,\n\nd,4,12\n")
+    log = read_log([tmp_path / "log.csv"])
+    assert rows_of(log) == [("a", 1, 10), ("d", 4, 12)]
+    dropped = [note for note in log.notes if "dropped" in note]
+    assert dropped == [
+        "1 rows without user were dropped.",
+        "2 rows without item were dropped.",
+        "1 rows without time were dropped.",
+    ]
+
+
+def test_a_file_without_header_takes_columns_by_place(tmp_path: Path) -> None:
+    (tmp_path / "u.data").write_text("196\t242\t3\t881250949\n186\t302\t3\t891717742\n")
+    log = read_log([tmp_path / "u.data"], ColumnRequest(user="1", item="2", time="4"))
+    assert rows_of(log) == [(196, 242, 881250949), (186, 302, 891717742)]
+
+
+def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text('user,item,title\na,1,"Tea, green"\nb,1,Tea\nb,2,Jam\n')
+    columns = read_log([tmp_path / "log.csv"]).item_columns
+    assert columns is not None
+    assert columns.rows() == [("1", "Tea, green"), ("2", "Jam")]
+
+
+def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes("user,item\nZoë,thé\n".encode("latin-1"))
+    assert rows_of(read_log([tmp_path / "log.csv"], encoding="latin-1")) == [("Zoë", "thé")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"\n\n\n", "nothing but blank lines"),
+        ("a.csv", b"customer_name,thing\na,b\n", "Columns found: customer_name, thing"),
+        ("a.csv", b"user,item,time\na,1,5\nb,2\n", r"a\.csv:3: expected 3 fields separated by ',', found 2"),
+        ("a.csv", b"user,item\na,1\nb,2,3\n", r"a\.csv:3: expected 2 fields .* found 3"),
+        ("a.csv", b'user,item,note\na,1,"x\ny"\nb,2\n', r"a\.csv:4: expected 3 fields .* found 2"),
+        ("a.csv", b"user,item\na,\xe9\n", r"a\.csv:2 is not UTF-8 text.*--encoding latin-1"),
+        ("a.csv", b"user,item,time\na,1,2024-01-01\nb,2,yesterday\n", "row 2: 'yesterday' in column 'time'"),
+        ("a.csv.gz", gzip.compress(b"user,item\n" + b"a,1\n" * 5000)[:-30], "cut off"),
+        ("a.csv.zst", zstandard.compress(b"user,item\n" + b"a,1\n" * 5000)[:-5], "cut off"),
+        ("a.jsonl", b'{"user": 1, "item": 2}\n{"user": 1 "item": 2}\n', r"a\.jsonl:2: not a line of JSON"),
+        ("a.jsonl", b'{"user": 1, "item": 2}\n[1, 2]\n', r"a\.jsonl:2: expected one JSON object"),
+        ("a.parquet", b"PAR1 is not enough", "cannot be read|cut off"),
+        ("a.txt", b"1 2\n3\n", r"a\.txt:2: a user without an item"),
+    ],
+)
+def test_bad_files_get_an_error_that_says_where(
+    tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=complaint):
+        read_log([tmp_path / name])
+
+
+def test_a_large_file_that_is_cut_off_is_named_though_it_begins_well(tmp_path: Path) -> None:
+    rows = "".join(f"user-{i * 7919 % 100_003},{i * 104_729 % 1_000_003}\n" for i in range(200_000))
+    (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"user,item\n" + rows.encode())[:-100])
+    with pytest.raises(DataError, match=r"log\.csv\.gz ends too early"):
+        read_log([tmp_path / "log.csv.gz"])
+
+
+def test_a_log_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no file matches"):
+        read_log([tmp_path / "nothing*.csv"])
+    with pytest.raises(NotFoundError, match="holds no CSV"):
+        read_log([tmp_path])
+
+
+def test_files_with_and_without_times_do_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,item,time\na,1,5\n")
+    (tmp_path / "b.csv").write_text("user,item\na,1\n")
+    with pytest.raises(DataError, match="Some files have a time column"):
+        read_log([tmp_path])

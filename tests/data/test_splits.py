@@ -1,0 +1,85 @@
+"""Who is asked what, and what a model may have seen."""
+
+import pytest
+
+from bert4rec.data.leakage import split_warnings
+from bert4rec.data.splits import SplitSpec, leave_one_out, make_split, split_by_time
+from bert4rec.errors import DataError, UsageError
+from tests.conftest import MakeDataset
+
+DAY = 86_400_000_000
+
+
+def test_leave_one_out_asks_for_the_last_item_and_validates_on_the_one_before(
+    make_dataset: MakeDataset,
+) -> None:
+    dataset = make_dataset([[1, 2, 3, 4], [5, 6, 7]])
+    split = leave_one_out(dataset)
+    ids = ["", *dataset.items()["id"]]
+    assert [ids[item] for item in dataset.sequences[split.test.positions]] == ["item-4", "item-7"]
+    assert [ids[item] for item in dataset.sequences[split.valid.positions]] == ["item-3", "item-6"]
+    assert split.training_end("valid").tolist() == [2, 5]
+    assert split.training_end("test").tolist() == [3, 6]
+
+
+def test_users_with_fewer_than_three_actions_train_but_are_never_asked(make_dataset: MakeDataset) -> None:
+    split = leave_one_out(make_dataset([[1, 2], [3, 4, 5]]))
+    assert split.test.users.tolist() == split.valid.users.tolist() == [1]
+    assert split.training_end("test").tolist() == [2, 4]
+
+
+def test_a_time_split_cuts_everybody_at_the_same_moment(make_dataset: MakeDataset) -> None:
+    histories = [[1, 2, 3, 4], [1, 2], [3, 4], [5, 6]]
+    times = [1, 2, 3, 4, 1, 3, 3, 4, 1, 2]
+    dataset = make_dataset(histories, [day * DAY for day in times])
+    split = split_by_time(dataset, test_from=3 * DAY, valid_from=2 * DAY)
+    assert split.test.users.tolist() == [0, 1], "user 2 did nothing before, user 3 nothing after"
+    assert split.test.positions.tolist() == [2, 5]
+    assert split.valid.users.tolist() == [0, 3], "user 1's next action lies in the test part"
+    assert split.training_end("valid").tolist() == [1, 5, 6, 9]
+    assert split.training_end("test").tolist() == [2, 5, 6, 10]
+
+
+def test_a_time_split_may_be_given_as_a_share_of_the_actions(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset([list(range(1, 11))], [day * DAY for day in range(10)])
+    by_share = make_split(dataset, SplitSpec("time", test_from="0.8"))
+    by_date = make_split(dataset, SplitSpec("time", test_from="1970-01-09", valid_from="1970-01-07"))
+    assert by_share.test.positions.tolist() == by_date.test.positions.tolist() == [8]
+    assert by_share.valid.positions.tolist() == by_date.valid.positions.tolist() == [6]
+
+
+def test_without_further_word_the_split_is_the_one_prepared(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset(
+        [[1, 2, 3, 4]], [0, DAY, 2 * DAY, 3 * DAY], split=SplitSpec("time", "1970-01-03", "1970-01-02")
+    )
+    assert make_split(dataset).test.positions.tolist() == [2]
+
+
+def test_impossible_splits_say_why(make_dataset: MakeDataset) -> None:
+    timeless = make_dataset([[1, 2, 3]])
+    with pytest.raises(DataError, match="has no times"):
+        make_split(timeless, SplitSpec("time", test_from="0.9"))
+    timed = make_dataset([[1, 2, 3]], [0, DAY, 2 * DAY])
+    with pytest.raises(DataError, match="No user acts both before and after"):
+        make_split(timed, SplitSpec("time", "2000-01-01", "1999-01-01"))
+    with pytest.raises(UsageError, match="must begin before"):
+        make_split(timed, SplitSpec("time", "1970-01-02", "1970-01-03"))
+    with pytest.raises(UsageError, match="needs --test-from"):
+        SplitSpec("time")
+    with pytest.raises(UsageError, match="go with --split time"):
+        SplitSpec(test_from="0.9")
+
+
+def test_leaks_unseen_items_and_ties_are_warned_of_with_their_share(make_dataset: MakeDataset) -> None:
+    """User 0's last action is on day 2; everything user 1 does comes later, and ends in a tie."""
+    histories, days = [[1, 2, 3], [1, 2, 3, 4]], [0, 1, 2, 5, 6, 7, 7]
+    dataset = make_dataset(histories, [day * DAY for day in days])
+    future, unseen, ties = split_warnings(dataset, leave_one_out(dataset))
+    assert "30% of the training actions happen after" in future
+    assert "1 of 2 test items (50.0%) never occur in training" in unseen
+    assert "1 of 2 test items (50.0%) happen at the same time" in ties
+
+
+def test_a_time_split_does_not_leak_and_is_not_accused_of_it(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset([[1, 2, 3, 1], [1, 2, 3, 1]], [day * DAY for day in (0, 1, 2, 3, 0, 1, 2, 3)])
+    assert split_warnings(dataset, split_by_time(dataset, 3 * DAY, 2 * DAY)) == []

@@ -1,0 +1,118 @@
+"""Folders are whole or not there, and damage is named."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert4rec.artefact import new_folder, read_manifest, verify_files, write_manifest
+from bert4rec.errors import DataError, NotFoundError, UsageError
+
+
+def write(target: Path, text: str = "content", **options: bool) -> None:
+    with new_folder(target, **options) as folder:
+        (folder / "data.txt").write_text(text)
+        write_manifest(folder, "thing.json", {"schema": 1})
+
+
+def read(target: Path) -> None:
+    verify_files(target, read_manifest(target, "thing.json", kind="thing", schema=1))
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def test_a_finished_folder_has_its_files_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "new" / "thing")
+    read(tmp_path / "new" / "thing")
+    assert names_in(tmp_path / "new") == ["thing"]
+
+
+def test_an_error_half_way_leaves_the_old_folder_whole(tmp_path: Path) -> None:
+    write(tmp_path / "thing", "old")
+    with pytest.raises(OSError, match="disk full"), new_folder(tmp_path / "thing", overwrite=True) as folder:
+        (folder / "data.txt").write_text("half")
+        raise OSError("disk full")
+    assert (tmp_path / "thing" / "data.txt").read_text() == "old"
+    assert names_in(tmp_path) == ["thing"]
+
+
+def test_an_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
+    write(tmp_path / "thing", "old")
+    with pytest.raises(UsageError, match="--overwrite"):
+        write(tmp_path / "thing", "new")
+    write(tmp_path / "thing", "new", overwrite=True)
+    assert (tmp_path / "thing" / "data.txt").read_text() == "new"
+
+
+def test_a_folder_that_something_else_wrote_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("meow")
+    with pytest.raises(UsageError, match="does not look like"):
+        write(tmp_path / "photos", overwrite=True)
+    assert (tmp_path / "photos" / "cat.jpg").exists()
+
+
+def test_a_changed_a_cut_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    thing = tmp_path / "thing"
+    write(thing)
+    (thing / "data.txt").write_text("CONTENT")
+    with pytest.raises(DataError, match=r"data\.txt has changed"):
+        read(thing)
+    (thing / "data.txt").write_text("cut")
+    with pytest.raises(DataError, match=r"data\.txt has 3 bytes where 7 were written"):
+        read(thing)
+    (thing / "data.txt").unlink()
+    with pytest.raises(DataError, match=r"data\.txt is missing"):
+        read(thing)
+
+
+def test_foreign_folders_and_other_schema_versions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="does not exist"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(NotFoundError, match=r"has no thing\.json"):
+        read(tmp_path)
+    (tmp_path / "thing.json").write_text("{")
+    with pytest.raises(DataError, match="damaged"):
+        read(tmp_path)
+    (tmp_path / "thing.json").write_text(json.dumps({"schema": 99, "files": {}}))
+    with pytest.raises(DataError, match="schema version 99, this version of bert4rec reads 1"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_the_command_while_it_writes_leaves_no_half_written_folder(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    """A real process, stopped at the moment its folder is half full."""
+    program = f"""
+import sys
+from pathlib import Path
+import bert4rec.cli
+from bert4rec.artefact import new_folder
+
+def half_way():
+    with new_folder(Path({str(tmp_path / "thing")!r})) as folder:
+        (folder / "data.txt").write_text("half")
+        print("writing", flush=True)
+        sys.stdin.read()
+
+bert4rec.cli.app.command(half_way, name="half-way")
+sys.argv = ["bert4rec", "half-way"]
+bert4rec.cli.main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout and process.stdout.readline() == b"writing\n"
+    process.send_signal(stop)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert names_in(tmp_path) == []
