@@ -23,10 +23,7 @@ Manifest = dict[str, Any]
 def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise."""
     target = target.absolute()
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists already. Choose another name, or pass --overwrite to replace it.")
-    if target.exists() and any(target.iterdir()) and not any(target.glob("*.json")):
-        raise UsageError(f"{target} does not look like something this tool wrote; it will not be replaced.")
+    refuse_existing(target, overwrite=overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.parent / f".{target.name}.unfinished-{os.getpid()}"
     replaced = target.parent / f".{target.name}.replaced-{os.getpid()}"
@@ -45,12 +42,22 @@ def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
+def refuse_existing(target: Path, *, overwrite: bool) -> None:
+    """Say at once, before any long work, that `target` will not be replaced."""
+    if not target.exists():
+        return
+    if not overwrite:
+        raise UsageError(f"{target} exists already. Choose another name, or pass --overwrite to replace it.")
+    if not target.is_dir() or (any(target.iterdir()) and not any(target.glob("*.json"))):
+        raise UsageError(f"{target} does not look like something this tool wrote; it will not be replaced.")
+
+
 def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
     """Write `manifest` as `folder/name`, with size and SHA-256 of every other file in the folder."""
     files = {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(folder.iterdir())
-        if path.name != name
+        if path.is_file() and path.name != name
     }
     text = json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False)
     (folder / name).write_text(text + "\n", encoding="utf-8")

@@ -141,6 +141,13 @@ def test_a_file_without_header_takes_columns_by_place(tmp_path: Path) -> None:
     assert rows_of(log) == [(196, 242, 881250949), (186, 302, 891717742)]
 
 
+def test_quotes_in_a_tab_separated_file_are_characters_unless_they_surround_a_field(tmp_path: Path) -> None:
+    (tmp_path / "plain.tsv").write_text('user\titem\na\t"Toy Knife" Dagger\nb\t12" Single\n')
+    assert rows_of(read_log([tmp_path / "plain.tsv"])) == [("a", '"Toy Knife" Dagger'), ("b", '12" Single')]
+    (tmp_path / "quoted.tsv").write_text('"user"\t"item"\n"a"\t"tea\tgreen"\n')
+    assert rows_of(read_log([tmp_path / "quoted.tsv"])) == [("a", "tea\tgreen")]
+
+
 def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text('user,item,title\na,1,"Tea, green"\nb,1,Tea\nb,2,Jam\n')
     columns = read_log([tmp_path / "log.csv"]).item_columns

@@ -35,6 +35,8 @@ class LogFile:
     columns: tuple[str, ...] = ()
     """Names of the columns of a `csv` file: from its header, or made up where it has none."""
     has_header: bool = True
+    quote: str | None = '"'
+    """What surrounds fields of a `csv` file that hold separators; None where a quote is a character like any other."""
 
 
 def find_files(sources: Sequence[str | Path]) -> list[Path]:
@@ -62,9 +64,10 @@ def inspect_file(path: Path) -> LogFile:
     if separator is None or (separator == "\t" and _is_ragged(lines, separator)):
         return LogFile(path, "lines")
     names = _fields(lines[0], separator)
+    quote = '"' if separator != "\t" or _has_quoted_field(lines) else None
     if any(_is_number(name) for name in names):
-        return LogFile(path, "csv", separator, tuple(made_up_names(len(names))), has_header=False)
-    return LogFile(path, "csv", separator, tuple(names))
+        return LogFile(path, "csv", separator, tuple(made_up_names(len(names))), has_header=False, quote=quote)
+    return LogFile(path, "csv", separator, tuple(names), quote=quote)
 
 
 def first_lines(path: Path, count: int = 100) -> list[str]:
@@ -129,6 +132,12 @@ def _guess_separator(lines: list[str], *, certain: bool) -> str | None:
 def _is_ragged(lines: list[str], separator: str) -> bool:
     """Numbers in rows of different lengths are histories, not a table."""
     return _is_number(lines[0].split(separator)[0]) and len({line.count(separator) for line in lines}) > 1
+
+
+def _has_quoted_field(lines: list[str]) -> bool:
+    """Tab-separated files rarely quote; those that do not may hold quotes anywhere, as in: "Toy Knife" Dagger."""
+    fields = (field for line in lines for field in line.split("\t"))
+    return any(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
 
 
 def _fields(line: str, separator: str) -> list[str]:

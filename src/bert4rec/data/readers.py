@@ -77,6 +77,7 @@ def _scan_csv(file: LogFile) -> "pl.LazyFrame":
         file.path,
         separator=file.separator,
         has_header=file.has_header,
+        quote_char=file.quote,
         new_columns=file.columns,
         infer_schema=False,
         glob=False,
@@ -162,7 +163,7 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
         return None
     expected, inside_quotes = len(file.columns), False
     for number, line in _numbered_lines(file):
-        quotes = line.count('"')
+        quotes = line.count(file.quote) if file.quote else 0
         if not inside_quotes and quotes % 2 == 0 and line.strip():
             found = _count_fields(line, file.separator) if quotes else line.count(file.separator) + 1
             if found != expected:

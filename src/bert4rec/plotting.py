@@ -1,0 +1,28 @@
+"""One look for every figure; matplotlib is loaded only when something is drawn."""
+
+from pathlib import Path
+from typing import Any
+
+from bert4rec.errors import UsageError
+
+
+def new_figure(columns: int = 1) -> tuple[Any, Any]:
+    """A figure and its axes, drawn without a display."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError("Drawing needs matplotlib: pip install 'bert4rec[report]'.") from error
+    figure = Figure(figsize=(4.6 * columns, 3.6), layout="constrained")
+    axes = figure.subplots(1, columns)
+    for axis in axes if columns > 1 else [axes]:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(visible=True, alpha=0.3)
+    return figure, axes
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write PNG, SVG or PDF, as the ending says."""
+    if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise UsageError(f"{path} must end in .png, .svg or .pdf.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
