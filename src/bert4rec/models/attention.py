@@ -1,0 +1,146 @@
+"""Who attends to whom: the one place of the encoder that knows where a sequence begins and ends.
+
+Two layouts of the same computation. `Packed` lays the sequences of a batch end to end, without padding: it is
+what training uses. `Padded` is a plain rectangle, filled up on the left: what single requests and exported
+models use. Both give the same numbers up to rounding.
+
+Shapes: T tokens, R wanted rows, B sequences, L padded length, H heads, C channels a head, D = H * C.
+"""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+
+class Layout(Protocol):
+    """How tokens are arranged, and which of them the caller wants the final hidden state of.
+
+    The last layer computes the wanted tokens alone. Nothing else is ever read of it, so this is exact and
+    saves most of that layer: at most ρ of the tokens are wanted in training, one per sequence afterwards.
+    """
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        """The hidden states of the wanted tokens."""
+        ...
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
+    ) -> Tensor:
+        """Scaled dot-product attention inside each sequence; [..., H, C] in and out.
+
+        `wanted_only` says that the queries are those of the wanted tokens, not of all.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences end to end. Every token, and every wanted row, must lie in a sequence: see `bounds`."""
+
+    bounds: Tensor
+    """int32 [B + 1]: sequence b holds the tokens bounds[b] to bounds[b + 1]; the last entry is T."""
+    max_length: int
+    """No sequence is longer. A number of its own because reading it from the device would stall."""
+    rows: Tensor
+    """int32 [R]: the wanted tokens, sequence after sequence."""
+    row_bounds: Tensor
+    """int32 [B + 1]: rows[row_bounds[b]] to rows[row_bounds[b + 1]] are tokens of sequence b."""
+    max_rows: int
+    """No sequence has more wanted rows."""
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        # In float32 because the gradient is a sum over rows, and sums of bfloat16 are slow on a GPU.
+        return hidden.to(torch.promote_types(hidden.dtype, torch.float32))[self.rows].to(hidden.dtype)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
+    ) -> Tensor:
+        query_bounds = self.row_bounds if wanted_only else self.bounds
+        if not _flash_can_take(query):
+            return _attend_run_by_run(query, key, value, query_bounds, self.bounds, dropout)
+        max_queries = self.max_rows if wanted_only else self.max_length
+        attended: Tensor = torch.ops.aten._flash_attention_forward(
+            query, key, value, query_bounds, self.bounds, max_queries, self.max_length, dropout, False, False
+        )[0]
+        return attended
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A rectangle of sequences, filled up on the left; the last token of each row is the wanted one."""
+
+    present: Tensor
+    """bool [B, L]: False where there is padding. At least one token of each row is present."""
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        return hidden[:, -1:]
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        dropout: float,
+        wanted_only: bool,  # noqa: ARG002
+    ) -> Tensor:
+        query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        present = self.present[:, None, None, :]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=present, dropout_p=dropout)
+        return attended.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Like `Padded`, but every token is wanted and the attention weights are kept, a map [B, H, L, L] a layer."""
+
+    present: Tensor
+    maps: list[Tensor] = field(default_factory=list)
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        dropout: float,
+        wanted_only: bool,  # noqa: ARG002
+    ) -> Tensor:
+        scores = torch.einsum("bqhc,bkhc->bhqk", query, key) / query.shape[-1] ** 0.5
+        weights = scores.masked_fill(~self.present[:, None, None, :], float("-inf")).softmax(dim=-1)
+        self.maps.append(weights)
+        return torch.einsum("bhqk,bkhc->bqhc", F.dropout(weights, dropout), value)
+
+
+def _flash_can_take(query: Tensor) -> bool:
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
+
+
+def _attend_run_by_run(  # noqa: PLR0917
+    query: Tensor, key: Tensor, value: Tensor, query_bounds: Tensor, key_bounds: Tensor, dropout: float
+) -> Tensor:
+    """Attention over runs of neighbours of equal length, which need neither padding nor a mask.
+
+    Training batches are ordered by length, so that runs are long. Any other order is slower, not wrong.
+    """
+    lengths = zip(query_bounds.diff().tolist(), key_bounds.diff().tolist(), strict=True)
+    runs = [(*pair, len(list(same))) for pair, same in groupby(lengths)]
+    query_runs = torch.split(query, [count * queries for queries, _, count in runs])
+    key_runs = torch.split(key, [count * keys for _, keys, count in runs])
+    value_runs = torch.split(value, [count * keys for _, keys, count in runs])
+    attended = []
+    for (queries, keys, count), *qkv in zip(runs, query_runs, key_runs, value_runs, strict=True):
+        if queries and keys:
+            q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
+            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+            attended.append(run.transpose(1, 2).flatten(0, 1))
+        else:  # dead rows may have nothing to look at: see `training.batches`
+            attended.append(torch.zeros_like(qkv[0]))
+    return torch.cat(attended)

@@ -1,0 +1,172 @@
+"""BERT4Rec: a bidirectional Transformer that guesses hidden items of a history (sections 3.2 to 3.5 of the paper).
+
+Where the paper is silent, the authors' published code decides; each such place says so. One deliberate
+difference from that code: positions are counted from the end, so the newest item always has the last one.
+
+Shapes: tokens are [T] or [B, L], as the layout says; hidden states have one more dimension, D.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from bert4rec.data.dataset import PADDING
+from bert4rec.models.attention import Layout, Padded, Watched
+
+INITIAL_STD = 0.02
+"""Weights start from a normal distribution cut at two standard deviations, biases at 0 (authors' code)."""
+NORM_EPSILON = 1e-12
+"""Added to the variance in every LayerNorm (authors' code). Norms are computed in float32 at least."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The size of the network and how much of it is dropped out in training."""
+
+    dim: int = 64
+    """Width of the hidden states. d in the paper."""
+    layers: int = 2
+    """Number of Transformer layers. L in the paper."""
+    heads: int = 2
+    """Attention heads; the paper takes one for each 32 of `dim`. h in the paper."""
+    feed_forward: int = 4
+    """Width of the feed-forward network, in multiples of `dim`."""
+    max_length: int = 200
+    """Longest history the model sees, [mask] included; older items are dropped. N in the paper."""
+    embedding_dropout: float = 0.2
+    """Share dropped of the embedded input."""
+    hidden_dropout: float = 0.2
+    """Share dropped of each sub-layer's output, before it is added to its input."""
+    attention_dropout: float = 0.2
+    """Share of the attention weights dropped."""
+
+    def __post_init__(self) -> None:
+        assert self.dim % self.heads == 0, f"dim {self.dim} is no multiple of the {self.heads} heads"
+
+
+class Dense(nn.Linear):
+    """An affine map that computes in the dtype of its input; the parameters stay as they are."""
+
+    def forward(self, x: Tensor, outputs: slice = slice(None)) -> Tensor:
+        """Map x, or compute the named part of the outputs alone."""
+        return F.linear(x, self.weight[outputs].to(x.dtype), self.bias[outputs].to(x.dtype))
+
+
+class Norm(nn.LayerNorm):
+    """LayerNorm that computes in the dtype of its parameters and answers in that of its input."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim, eps=NORM_EPSILON)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
+class Layer(nn.Module):
+    """Trm of the paper: multi-head self-attention and a feed-forward network, each LN(x + Dropout(sublayer(x)))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim, inner = config.dim, config.dim * config.feed_forward
+        self.query_key_value = Dense(dim, 3 * dim)  # with biases, as all projections (authors' code)
+        self.attention_output = Dense(dim, dim)
+        self.attention_norm = Norm(dim)
+        self.widen = Dense(dim, inner)
+        self.narrow = Dense(inner, dim)
+        self.output_norm = Norm(dim)
+
+    def forward(self, x: Tensor, layout: Layout, *, wanted_only: bool = False) -> Tensor:
+        if wanted_only:
+            key_value = self.query_key_value(x, slice(self.config.dim, None))
+            x = layout.wanted(x)
+            query = self.query_key_value(x, slice(self.config.dim))
+            key, value = key_value.chunk(2, dim=-1)
+        else:
+            query, key, value = self.query_key_value(x).chunk(3, dim=-1)
+        by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in (query, key, value)]
+        dropout = self.config.attention_dropout if self.training else 0.0
+        attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
+        x = self.attention_norm(x + self._drop(self.attention_output(attended)))
+        # No dropout between the two (authors' code). The exact GELU, not its tanh approximation.
+        output: Tensor = self.output_norm(x + self._drop(self.narrow(F.gelu(self.widen(x)))))
+        return output
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.hidden_dropout, self.training)
+
+
+class BERT4Rec(nn.Module):
+    """Items are numbered 1 to V; 0 is padding and V + 1 is [mask]. Those two are never predicted."""
+
+    def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.num_items, self.config = num_items, config
+        self.item_table = nn.Embedding(num_items + 2, config.dim)
+        self.position_table = nn.Embedding(config.max_length, config.dim)
+        self.input_norm = Norm(config.dim)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.projection = Dense(config.dim, config.dim)
+        self.projection_norm = Norm(config.dim)  # not in equation 7, but in the authors' code
+        self.item_bias = nn.Parameter(torch.zeros(num_items))
+        self._initialise(generator)
+
+    def _initialise(self, generator: torch.Generator | None) -> None:
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.trunc_normal_(
+                    parameter, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
+                )
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    @property
+    def mask_number(self) -> int:
+        return self.num_items + 1
+
+    def encode(
+        self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """The final hidden states of the layout's wanted tokens.
+
+        `dtype` is that of the activations (bfloat16 on a GPU that has it); None means that of the parameters.
+        """
+        x = self.item_table(tokens) + self.position_table(positions)
+        x = self.input_norm(x).to(dtype or x.dtype)
+        # On the normed sum, before the first layer (authors' code).
+        x = F.dropout(x, self.config.embedding_dropout, self.training)
+        *lower_layers, last_layer = self.layers
+        for layer in lower_layers:
+            x = layer(x, layout)
+        hidden: Tensor = last_layer(x, layout, wanted_only=True)
+        return hidden
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The output layer (equation 7) up to the product with the shared item table."""
+        projected: Tensor = self.projection_norm(F.gelu(self.projection(hidden)))
+        return projected
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """The logits of equation 7, [..., V + 1] in float32. Column i is item i; column 0, padding, is -inf."""
+        items = self.item_table.weight[: self.num_items + 1].to(hidden.dtype)
+        bias = F.pad(self.item_bias, (1, 0), value=float("-inf"))
+        return (self.project(hidden) @ items.T).to(bias.dtype) + bias
+
+    def forward(self, items_BL: Tensor) -> Tensor:
+        """Scores [B, V + 1] for what comes at the last place, where [mask] stands; filled up on the left with 0."""
+        hidden = self.encode(items_BL, self._positions(items_BL), Padded(items_BL != PADDING))
+        return self.scores(hidden[:, 0])
+
+    def attention_maps(self, items_BL: Tensor) -> Tensor:
+        """Attention weights [B, layers, H, L, L], query before key, as in figure 2 of the paper."""
+        watched = Watched(items_BL != PADDING)
+        self.encode(items_BL, self._positions(items_BL), watched)
+        return torch.stack(watched.maps, dim=1)
+
+    def _positions(self, items_BL: Tensor) -> Tensor:
+        length = items_BL.shape[1]
+        assert length <= self.config.max_length, f"{length} tokens, but max_length {self.config.max_length}"
+        first = self.config.max_length - length
+        return torch.arange(first, self.config.max_length, device=items_BL.device)

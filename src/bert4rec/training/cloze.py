@@ -1,0 +1,109 @@
+"""The Cloze task (section 3.6): hide items of a history and guess them; at test time, guess what comes next.
+
+Everything works on many samples at once, on whatever device the tensors are on. No value is ever read back
+to the host, so nothing here makes a GPU wait.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from bert4rec.data.dataset import PADDING
+from bert4rec.models.attention import Packed
+
+
+@dataclass(frozen=True)
+class Cloze:
+    """Which items of a sample are hidden. What is hidden is always replaced by [mask] (authors' code)."""
+
+    mask_probability: float = 0.2
+    """Share of a sample's items that is hidden, rounded, but at least one item. rho in the paper."""
+    last_item_share: float = 0.1
+    """Share of the samples in which only the last item is hidden, as at test time."""
+    prefix_share: float = 0.0
+    """Share of the samples that are cut at a random place, and then only their last item is hidden."""
+
+    def __post_init__(self) -> None:
+        assert 0 < self.mask_probability <= 1
+        assert self.last_item_share >= 0
+        assert self.prefix_share >= 0
+        assert self.last_item_share + self.prefix_share <= 1
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Pieces of the flat sequences to be trained on; all fields have the same shape."""
+
+    begin: Tensor
+    length: Tensor
+    num_hidden: Tensor
+    last_only: Tensor
+    """bool: True where the last item is the hidden one."""
+
+    def __getitem__(self, index: Tensor | slice) -> "Samples":
+        return Samples(self.begin[index], self.length[index], self.num_hidden[index], self.last_only[index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences end to end, as `Packed` describes them, with what is to be guessed at the wanted rows."""
+
+    tokens: Tensor
+    """[T] item numbers; [mask] where an item is hidden."""
+    positions: Tensor
+    """[T] rows of the position table. The newest item has the last one, whatever the length."""
+    targets: Tensor
+    """[R] the item that is hidden at each wanted row; PADDING where the row is a filler without weight."""
+    layout: Packed
+
+
+def draw_samples(begin: Tensor, length: Tensor, cloze: Cloze, generator: torch.Generator) -> Samples:
+    """Decide for each window whether to cut it and how many of its items to hide; at least one."""
+    kind, place = torch.rand((2, len(length)), generator=generator, device=length.device, dtype=torch.float64)
+    is_prefix = kind < cloze.prefix_share
+    last_only = kind < cloze.prefix_share + cloze.last_item_share
+    # A prefix keeps at least one item before the hidden one, where there is one.
+    cut_length = torch.minimum((2 + place * (length - 1)).long(), length)
+    length = torch.where(is_prefix, cut_length, length)
+    share = (length * cloze.mask_probability).round().long().clamp(min=1)
+    return Samples(begin, length, torch.where(last_only, 1, share), last_only)
+
+
+def shuffle_inside(sequence: Tensor, is_first: Tensor, generator: torch.Generator) -> Tensor:
+    """Shuffle the tokens inside each sequence; those marked `is_first` come before the others of theirs.
+
+    `sequence` [K, T] numbers each token's sequence, rising. Returns indices along T.
+    """
+    key = torch.randint(1, 1 << 31, sequence.shape, generator=generator, device=sequence.device)
+    key = (sequence << 31) | torch.where(is_first, 0, key)
+    # One sort for all rows, many times faster on a GPU than a sort per row.
+    return (torch.argsort(key.flatten()) % sequence.shape[1]).view_as(sequence)
+
+
+def append_mask(sequences: Tensor, begin: Tensor, end: Tensor, *, max_length: int, mask_number: int) -> Batch:
+    """The question "what comes next?": each user's last N - 1 actions in [begin, end), then [mask].
+
+    An empty history gives [mask] alone. The wanted rows are the [mask]s, in the order of the users. Targets
+    are PADDING. Faster where users of equal length stand together.
+    """
+    kept = (end - begin).clamp(max=max_length - 1)
+    bounds = F.pad((kept + 1).cumsum(0), (1, 0))
+    user = torch.repeat_interleave(kept + 1)
+    to_mask = bounds[user + 1] - 1 - torch.arange(len(user), device=user.device)
+    last = len(sequences) - 1  # where an index stands for [mask] it may point anywhere
+    items = sequences[(end[user] - to_mask).clamp(max=last)]
+    layout = Packed(
+        bounds=bounds.int(),
+        max_length=max_length,
+        rows=bounds[1:].int() - 1,
+        row_bounds=torch.arange(len(kept) + 1, dtype=torch.int32, device=kept.device),
+        max_rows=1,
+    )
+    return Batch(
+        tokens=torch.where(to_mask > 0, items, mask_number),
+        positions=max_length - 1 - to_mask,
+        targets=torch.full_like(kept, PADDING),
+        layout=layout,
+    )

@@ -1,0 +1,80 @@
+"""Which of several runs is better, and how sure that is."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.errors import DataError, UsageError
+from bert4rec.evaluation.metrics import METRICS, metric_per_user
+from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users
+from bert4rec.training.judge import load_ranks
+from bert4rec.training.run import Run
+
+
+@dataclass(frozen=True)
+class System:
+    """Runs that differ in nothing but their seed."""
+
+    name: str
+    runs: list[Run]
+
+    def values(self, metric: str, protocol: str) -> NDArray[np.float64]:
+        """[runs, users]"""
+        ranks = (getattr(load_ranks(run.path, "test"), protocol) for run in self.runs)
+        return np.stack([metric_per_user(each, metric) for each in ranks])
+
+
+def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[str, Any]:
+    """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
+    systems = group_runs([Run.open(path) for path in paths])
+    if len(systems) < 2:
+        raise UsageError("There is nothing to compare: name runs of at least two systems.")
+    first, *others = systems
+    return {
+        "dataset": first.runs[0].plan.dataset_name,
+        "protocol": protocol,
+        "metric": metric,
+        "systems": [
+            {
+                "name": system.name,
+                "seeds": len(system.runs),
+                "metrics": {name: float(system.values(name, protocol).mean()) for name in METRICS},
+            }
+            for system in systems
+        ],
+        "differences": [_difference(other, first, metric, protocol) for other in others],
+    }
+
+
+def group_runs(runs: Sequence[Run]) -> list[System]:
+    """Runs by what they were asked to do, less the seed; all must be judged on the same targets."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        one, other = run.plan, runs[0].plan
+        if (one.data_checksum, one.split) != (other.data_checksum, other.split):
+            raise DataError(f"{run.path} and {runs[0].path} were trained on different data or splits.")
+        groups.setdefault(repr((one.config, one.refit)), []).append(run)
+    return [System(_name(members), members) for members in groups.values()]
+
+
+def _name(runs: list[Run]) -> str:
+    return runs[0].path.name if len(runs) == 1 else f"{runs[0].path.name} and {len(runs) - 1} more seeds"
+
+
+def _difference(one: System, other: System, metric: str, protocol: str) -> dict[str, Any]:
+    ours, theirs = one.values(metric, protocol), other.values(metric, protocol)
+    several = min(len(ours), len(theirs)) > 1
+    over_users = compare_over_users(ours.mean(axis=0), theirs.mean(axis=0), seed=0)
+    over_seeds = (
+        compare_over_seeds(ours.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()) if several else None
+    )
+    return {
+        "name": one.name,
+        "against": other.name,
+        "users": asdict(over_users),
+        "seeds": asdict(over_seeds) if over_seeds else None,
+    }

@@ -1,0 +1,48 @@
+"""Where training runs and with what precision."""
+
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from bert4rec.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device and how it is to be used."""
+
+    device: torch.device
+    dtype: torch.dtype | None
+    """Of activations: bfloat16 on GPUs that have it, otherwise that of the weights."""
+
+    @property
+    def name(self) -> str:
+        """For result files: the card, or the processor and its threads."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def place(name: str = "auto") -> Placement:
+    """`auto` takes the GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"--device {name!r} is not known. Say auto, cpu, cuda or cuda:1.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: no GPU can be used here. Say --device cpu.")
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device {name!r} is not supported. Say auto, cpu or cuda.")
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return Placement(device, torch.bfloat16 if half else None)
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

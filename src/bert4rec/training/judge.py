@@ -1,0 +1,58 @@
+"""How good a model is on one part of a dataset: ranks, metrics, slices."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import Part, Split
+from bert4rec.evaluation.metrics import summarise
+from bert4rec.evaluation.protocol import Ranks, Scorer, rank_targets
+from bert4rec.evaluation.slices import slice_by_activity, slice_by_popularity
+
+ROWS_PER_BATCH = {"cuda": 1024, "cpu": 256}
+"""Users whose scores are held at once, by kind of device."""
+
+
+def judge(scorer: Scorer, dataset: Dataset, split: Split, part: Part, device_type: str = "cpu") -> Ranks:
+    """The rank of every target of `part`, under both protocols."""
+    return rank_targets(
+        scorer,
+        dataset,
+        split.targets(part),
+        negatives=dataset.negatives(),
+        batch_size=ROWS_PER_BATCH[device_type],
+    )
+
+
+def metrics_of(ranks: Ranks) -> dict[str, dict[str, float]]:
+    return {"sampled": summarise(ranks.sampled), "full": summarise(ranks.full)}
+
+
+def slices_of(
+    ranks: Ranks, dataset: Dataset, split: Split, part: Part
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """By user activity and by item popularity, under both protocols."""
+    targets, end = split.targets(part), split.training_end(part)
+    return {
+        protocol: {
+            "activity": [asdict(each) for each in slice_by_activity(found, dataset, targets)],
+            "popularity": [asdict(each) for each in slice_by_popularity(found, dataset, targets, end)],
+        }
+        for protocol, found in vars(ranks).items()
+    }
+
+
+def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
+    for protocol, found in vars(ranks).items():
+        np.save(_ranks_path(folder, part, protocol), found)
+
+
+def load_ranks(folder: Path, part: Part) -> Ranks:
+    return Ranks(*(np.load(_ranks_path(folder, part, protocol)) for protocol in ("sampled", "full")))
+
+
+def _ranks_path(folder: Path, part: Part, protocol: str) -> Path:
+    return folder / f"ranks-{part}-{protocol}.npy"

@@ -1,0 +1,281 @@
+"""The one training loop. Of a task it knows its batches, its loss and its scores, and nothing else.
+
+Here, and nowhere else, live the optimiser, the schedule, compilation and CUDA graphs, validation, early
+stopping and checkpoints. A batch is one row of int32 numbers of fixed length, so on a GPU a whole step
+(forward, backward, clipping, update) is recorded once and replayed; the host only copies the next row.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bert4rec.errors import DataError
+from bert4rec.evaluation.protocol import Scorer
+from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.config import TrainingConfig
+
+STEPS_BEFORE_CAPTURE = 3
+"""Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
+SECONDS_BETWEEN_REPORTS = 1.0
+SECONDS_BETWEEN_CHECKPOINTS = 60.0
+
+
+class Task(Protocol):
+    """A model together with the data it learns from."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def width(self) -> int:
+        """Numbers in a batch."""
+        ...
+
+    def block(self, step: int) -> tuple[int, Tensor]:
+        """Batches made together: the step of the first, and int32 [steps, width]. A step always has the same batch."""
+        ...
+
+    def loss(self, batch: Tensor) -> Tensor:
+        """The mean loss of one batch."""
+        ...
+
+    def scorer(self) -> Scorer:
+        """The model as evaluation wants it."""
+        ...
+
+
+@dataclass
+class Progress:
+    """How far a training has come. Kept in checkpoints."""
+
+    step: int = 0
+    best_step: int = 0
+    best_value: float = float("-inf")
+    stale: int = 0
+    """Validations since the best one."""
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+    """One entry a validation or checkpoint: step, loss, seconds, and the value where there was a validation."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the outside world wants to hear, or has to say, while training runs."""
+
+    validate: Callable[[], float] | None = None
+    """The value to be maximised, of the model as it is now; None where there is nothing to choose."""
+    report: Callable[[Progress, float, float], None] = lambda *_: None
+    """Hears progress, loss and steps per second, about once a second and after every validation."""
+    should_stop: Callable[[], bool] = lambda: False
+    """Asked before every step; True writes a checkpoint and raises `Interrupted`."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop and has written a checkpoint."""
+
+
+class Loop:
+    """Trains one task. A run that is resumed from its checkpoint goes on as if nothing had happened."""
+
+    def __init__(
+        self,
+        task: Task,
+        config: TrainingConfig,
+        *,
+        device: torch.device,
+        seed: int,
+        compile_step: bool = False,
+    ) -> None:
+        self.task, self.config, self.device = task, config, device
+        self.progress = Progress()
+        self.best: dict[str, Tensor] = {}
+        self._block: tuple[int, Tensor] = (0, torch.empty(0))
+        self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
+        self._number = torch.zeros((), device=device)
+        self._rate = torch.zeros((), device=device)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._loss_steps = 0
+        self._steps_here = 0
+        self._optimizer = make_optimizer(task.model, config, self._rate)
+        self._loss = torch.compile(task.loss, dynamic=False) if compile_step else task.loss
+        self._graph: torch.cuda.CUDAGraph | None = None
+        torch.manual_seed(seed)
+
+    def run(
+        self, last_step: int, hooks: Hooks = Hooks(), checkpoint: Path | None = None, tag: str = ""
+    ) -> Progress:
+        """Train until `last_step`, or until validation has not improved for long.
+
+        Where there is a validation, the best weights are in `best`. `tag` is written into the checkpoint and
+        must be the same when it is read.
+        """
+        clock = _Clock(self.progress)
+        self.task.model.train()
+        while self.progress.step < last_step and self.progress.stale < self.config.patience:
+            if hooks.should_stop():
+                self._checkpoint(checkpoint, tag, clock)
+                raise Interrupted
+            self._take_step()
+            at_mark = self.progress.step % self.config.validate_every == 0 or self.progress.step == last_step
+            if at_mark:
+                self._mark(hooks, clock)
+            if at_mark or clock.is_time_to_report():
+                loss = self.progress.history[-1]["loss"] if at_mark else self._mean_loss()
+                hooks.report(self.progress, loss, clock.steps_per_second(self.progress.step))
+            if at_mark or clock.is_time_to_checkpoint():
+                self._checkpoint(checkpoint, tag, clock)
+        self.progress.seconds = clock.seconds()
+        return self.progress
+
+    def resume(self, checkpoint: Path, tag: str) -> None:
+        """Take up everything where `checkpoint` left it."""
+        tensors, state = load_tensors(checkpoint)
+        if state.get("tag") != tag:
+            raise DataError(f"{checkpoint} belongs to another run: its settings, data or stage differ.")
+        self.progress = Progress(**state["progress"])
+        self.best = {
+            name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")
+        }
+        self.task.model.load_state_dict(
+            {
+                name.removeprefix("model."): tensor
+                for name, tensor in tensors.items()
+                if name.startswith("model.")
+            }
+        )
+        self._number.fill_(self.progress.step)
+        self._loss_sum.copy_(tensors["loss_sum"])
+        self._loss_steps = state["loss_steps"]
+        for name, parameter in self.task.model.named_parameters():
+            kept = {key: tensors[f"optimizer.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+            self._optimizer.state[parameter] = {key: tensor.to(self.device) for key, tensor in kept.items()}
+        torch.set_rng_state(tensors["rng.cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["rng.cuda"], self.device)
+
+    def _take_step(self) -> None:
+        self._row.copy_(self._next_row(), non_blocking=True)
+        if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
+            self._replay()
+        else:
+            self._optimizer.zero_grad()
+            self._update()
+        self.progress.step += 1
+        self._steps_here += 1
+        self._loss_steps += 1
+
+    def _next_row(self) -> Tensor:
+        first, rows = self._block
+        within = self.progress.step - first
+        if not 0 <= within < len(rows):
+            first, rows = self._block = self.task.block(self.progress.step)
+            within = self.progress.step - first
+        return rows[within]
+
+    def _update(self) -> None:
+        """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
+        loss = self._loss(self._row)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.config.clip_norm)
+        self._number += 1
+        rise = self._number / max(1, self.config.warmup_steps)
+        fall = (self.config.steps - self._number + 1) / max(1, self.config.steps - self.config.warmup_steps)
+        self._rate.copy_(self.config.learning_rate * torch.minimum(rise, fall).clamp(0, 1))
+        self._optimizer.step()
+        self._loss_sum += loss.detach()
+
+    def _replay(self) -> None:
+        if self._graph is None:
+            # Gradients are made afresh inside the graph, in memory of its own.
+            self._optimizer.zero_grad(set_to_none=True)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._update()
+        self._graph.replay()
+
+    def _mark(self, hooks: Hooks, clock: "_Clock") -> None:
+        """Validate, remember the best weights, and note how things stand."""
+        entry = {"step": self.progress.step, "loss": self._mean_loss(forget=True)}
+        if hooks.validate:
+            self.task.model.eval()
+            entry["value"] = value = hooks.validate()
+            self.task.model.train()
+            self.progress.stale += 1
+            if value > self.progress.best_value:
+                self.progress.best_value, self.progress.best_step, self.progress.stale = (
+                    value,
+                    self.progress.step,
+                    0,
+                )
+                self.best = {name: tensor.clone() for name, tensor in self.task.model.state_dict().items()}
+        entry["seconds"] = round(clock.seconds(), 3)
+        self.progress.history.append(entry)
+
+    def _mean_loss(self, *, forget: bool = False) -> float:
+        """Mean loss since the last mark. Waits for the device."""
+        mean = float(self._loss_sum) / max(1, self._loss_steps)
+        if forget:
+            self._loss_sum.zero_()
+            self._loss_steps = 0
+        return mean
+
+    def _checkpoint(self, path: Path | None, tag: str, clock: "_Clock") -> None:
+        self.progress.seconds = clock.seconds()
+        if path is None:
+            return
+        tensors = {"rng.cpu": torch.get_rng_state(), "loss_sum": self._loss_sum}
+        if self.device.type == "cuda":
+            tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        tensors |= {f"model.{name}": tensor for name, tensor in self.task.model.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        for name, parameter in self.task.model.named_parameters():
+            tensors |= {
+                f"optimizer.{key}.{name}": kept for key, kept in self._optimizer.state[parameter].items()
+            }
+        save_tensors(
+            path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
+        )
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:
+    """AdamW that decays matrices and tables, not biases and norms. Its learning rate is read from `rate`."""
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=rate.is_cuda)
+
+
+class _Clock:
+    """Seconds of training, those before a resume included, and when to speak up."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._began = time.perf_counter() - progress.seconds
+        self._reported = self._saved = time.perf_counter()
+        self._step_reported = progress.step
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def is_time_to_report(self) -> bool:
+        return time.perf_counter() - self._reported > SECONDS_BETWEEN_REPORTS
+
+    def is_time_to_checkpoint(self) -> bool:
+        if time.perf_counter() - self._saved < SECONDS_BETWEEN_CHECKPOINTS:
+            return False
+        self._saved = time.perf_counter()
+        return True
+
+    def steps_per_second(self, step: int) -> float:
+        """Since the last report."""
+        now = time.perf_counter()
+        speed = (step - self._step_reported) / max(1e-9, now - self._reported)
+        self._reported, self._step_reported = now, step
+        return speed

@@ -1,0 +1,227 @@
+"""One run from beginning to end, in two honest stages (see ARCHITECTURE.md, "Two stages").
+
+*Selection*: train on what lies before the validation items, choose the number of steps on those items.
+*Refit*: train a fresh model for that many steps on all but the test items, as the paper's authors did.
+Then, once, the test items are looked at.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from bert4rec import __version__
+from bert4rec.artefact import write_manifest
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import Part, Split, make_split
+from bert4rec.evaluation.protocol import Ranks, Scorer
+from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.device import Placement
+from bert4rec.training.judge import judge, metrics_of, save_ranks
+from bert4rec.training.loop import Hooks, Loop, Progress
+from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage, write_text
+from bert4rec.training.task import ClozeTask
+
+SELECTION_METRIC = "NDCG@10"
+"""Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
+
+
+class Listener(Protocol):
+    """Who watches a run: a live line, a log, a tracker."""
+
+    def stage(self, stage: Stage, steps: int) -> None: ...
+
+    def progress(self, stage: Stage, progress: Progress, loss: float, samples_per_second: float) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What does not decide the outcome of a run: where it happens and who watches."""
+
+    placement: Placement
+    listener: Listener
+    compile_step: bool = True
+    should_stop: Callable[[], bool] = lambda: False
+    began: float = field(default_factory=time.perf_counter)
+
+
+def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> Run:
+    """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plan.save(folder)
+    split = make_split(dataset, plan.split)
+    trainer = _Trainer(dataset, split, folder, plan, around)
+    selection = trainer.select()
+    final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
+    trainer.finish(selection, final)
+    return Run.open(folder)
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A trained model and how it came about."""
+
+    stage: Stage
+    scorer: Scorer
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Trainer:
+    dataset: Dataset
+    split: Split
+    folder: Path
+    plan: Plan
+    around: Surroundings
+
+    def select(self) -> _Fitted:
+        """Train with validation and keep the best weights, unless that was done before."""
+        kept = self.folder / "selection.safetensors"
+        loop = self._loop("valid")
+        if not kept.exists():
+            scorer = loop.task.scorer()
+            hooks = self._hooks(
+                "selection", lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC]
+            )
+            progress = self._run(loop, "selection", self.plan.config.training.steps, hooks)
+            save_tensors(kept, loop.best, {"progress": asdict(progress)})
+            self._forget("selection")
+        weights, state = load_tensors(kept)
+        loop.task.model.load_state_dict(weights)
+        progress = Progress(**state["progress"])
+        self._warn_if_undertrained(progress)
+        return self._fitted(loop, "selection", progress, progress.best_step)
+
+    def refit(self, selection: _Fitted) -> _Fitted:
+        """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
+        loop = self._loop("test")
+        progress = self._run(loop, "refit", selection.steps, self._hooks("refit", None))
+        save_tensors(self.folder / "model.safetensors", loop.task.model.state_dict())
+        return self._fitted(loop, "refit", progress, progress.step)
+
+    def keep(self, selection: _Fitted) -> _Fitted:
+        """Let the selected model be the final one."""
+        shutil.copyfile(self.folder / "selection.safetensors", self.folder / "model.safetensors")
+        return selection
+
+    def finish(self, selection: _Fitted, final: _Fitted) -> None:
+        """Look at the test items, write everything down, and only then call the run finished."""
+        lines = [self._judge(selection, "valid")]
+        if self.plan.test:
+            lines.append(self._judge(final, "test"))
+        write_text(self.folder / "result.json", json.dumps({"lines": lines}, indent=2))
+        if (self.dataset.path / "items.parquet").exists():
+            shutil.copyfile(self.dataset.path / "items.parquet", self.folder / "items.parquet")
+        self._forget("refit")
+        write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+
+    def _loop(self, part: Part) -> Loop:
+        placement, seed = self.around.placement, self.plan.seed
+        task = ClozeTask(
+            self.dataset,
+            self.split.training_end(part),
+            self.plan.config,
+            seed=seed,
+            device=placement.device,
+            dtype=placement.dtype,
+        )
+        compile_step = self.around.compile_step and placement.device.type == "cuda"
+        return Loop(
+            task, self.plan.config.training, device=placement.device, seed=seed, compile_step=compile_step
+        )
+
+    def _run(self, loop: Loop, stage: Stage, steps: int, hooks: Hooks) -> Progress:
+        self.around.listener.stage(stage, steps)
+        checkpoint, tag = self._checkpoint(stage), self._tag(stage)
+        if checkpoint.exists():
+            loop.resume(checkpoint, tag)
+            self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
+        progress = loop.run(steps, hooks, checkpoint, tag)
+        loop.task.model.eval()
+        return progress
+
+    def _hooks(self, stage: Stage, validate: Callable[[], float] | None) -> Hooks:
+        batch_size = self.plan.config.training.batch_size
+
+        def report(progress: Progress, loss: float, steps_per_second: float) -> None:
+            if progress.history and progress.history[-1]["step"] == progress.step:
+                self._write_progress(stage, progress.history)
+            self.around.listener.progress(stage, progress, loss, steps_per_second * batch_size)
+
+        return Hooks(validate=validate, report=report, should_stop=self.around.should_stop)
+
+    def _fitted(self, loop: Loop, stage: Stage, progress: Progress, steps: int) -> _Fitted:
+        loop.task.model.eval()
+        return _Fitted(stage, loop.task.scorer(), steps, progress.seconds)
+
+    def _ranks(self, scorer: Scorer, part: Part) -> Ranks:
+        return judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
+
+    def _judge(self, fitted: _Fitted, part: Part) -> dict[str, Any]:
+        """One line for a results file; the ranks behind it are saved beside."""
+        ranks = self._ranks(fitted.scorer, part)
+        save_ranks(self.folder, part, ranks)
+        return {
+            "dataset": self.plan.dataset_name,
+            "model": "bert4rec",
+            "preset": self.plan.preset,
+            "seed": self.plan.seed,
+            "stage": fitted.stage,
+            "split": part,
+            "protocol": self.plan.split.kind,
+            "device": self.around.placement.name,
+            "steps": fitted.steps,
+            "train_seconds": round(fitted.seconds, 2),
+            "command_seconds": round(time.perf_counter() - self.around.began, 2),
+            "config": asdict(self.plan.config),
+            "data_checksum": self.plan.data_checksum,
+            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "commit": _commit()},
+            "metrics": metrics_of(ranks),
+        }
+
+    def _write_progress(self, stage: Stage, history: list[dict[str, float]]) -> None:
+        """All entries of this stage anew, behind those of the stages before: a resumed run has each once."""
+        path = self.folder / "progress.jsonl"
+        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        others = [line for line in before if json.loads(line)["stage"] != stage]
+        write_text(path, "\n".join([*others, *(json.dumps({"stage": stage, **entry}) for entry in history)]))
+
+    def _warn_if_undertrained(self, progress: Progress) -> None:
+        if progress.best_step == self.plan.config.training.steps:
+            self.around.listener.say(
+                "Warning: the last validation was the best one, so the model may be under-trained. "
+                f"Raise training.steps above {progress.best_step:,}."
+            )
+
+    def _checkpoint(self, stage: Stage) -> Path:
+        return self.folder / f"resume-{stage}.safetensors"
+
+    def _forget(self, stage: Stage) -> None:
+        self._checkpoint(stage).unlink(missing_ok=True)
+
+    def _tag(self, stage: Stage) -> str:
+        plan = json.dumps(
+            [stage, self.plan.data_checksum, self.plan.seed, asdict(self.plan.config)], sort_keys=True
+        )
+        return hashlib.sha256(plan.encode()).hexdigest()
+
+
+def _commit() -> str | None:
+    """The commit of the code that runs, where it runs from a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=here, capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
