@@ -1,0 +1,69 @@
+"""The command `bert4rec`: parse, call, print; nothing else.
+
+Results go to stdout, messages and progress to stderr. Exit codes: 0 done, 2 wrong use, 3 bad data,
+4 not found, 130 interrupted. Commands import what they need when they run, so that `--help` is instant.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from cyclopts import App
+
+from bert4rec import __version__
+from bert4rec.cli.console import messages
+from bert4rec.errors import Bert4RecError
+
+app = App(
+    name="bert4rec",
+    help="Sequential recommendation with BERT4Rec: from an interaction log to predictions of what comes next.",
+    version=__version__,
+    error_console=messages,
+)
+_COMMANDS = {
+    "demo": ("demo:demo_command", "See what this does: built-in data, models, metrics, a report."),
+    "prepare": ("data:prepare_command", "Turn an interaction log into a dataset folder."),
+    "train": ("train:train_command", "Train BERT4Rec on a dataset and test it once."),
+    "evaluate": (
+        "results:evaluate_command",
+        "Judge a run on validation or test items, by slices of users and items.",
+    ),
+    "compare": ("results:compare_command", "Compare runs, with intervals and significance tests."),
+    "stats": ("data:stats_command", "Show what a dataset looks like."),
+}
+for _name, (_place, _summary) in _COMMANDS.items():
+    app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary)
+
+
+def main() -> None:
+    """Run one command and leave with its exit code."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app(result_action="return_value")
+    except Bert4RecError as error:
+        messages.print(f"[bold red]Error:[/] {_plain(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        messages.print("Interrupted.")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has gone; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        messages.print(
+            f"[bold red]Error:[/] {_plain(where + (error.strerror or str(error)))}", soft_wrap=True
+        )
+        sys.exit(1)
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    """End on SIGTERM as on Ctrl-C, so that half-written folders are removed."""
+    raise KeyboardInterrupt
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

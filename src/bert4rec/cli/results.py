@@ -1,0 +1,156 @@
+"""`bert4rec evaluate` and `bert4rec compare`, and how metrics are shown."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from bert4rec.cli.console import print_json, print_table, say
+from bert4rec.cli.data import Flag
+from bert4rec.cli.needs import require_torch
+from bert4rec.data.splits import Part
+
+METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
+PROTOCOLS = {"sampled": "100 sampled negatives", "full": "full ranking"}
+Protocol = Literal["sampled", "full"]
+
+
+def evaluate_command(
+    run: Path,
+    *,
+    split: Part = "test",
+    data: Path | None = None,
+    device: str = "auto",
+    json: Flag = False,
+) -> None:
+    """Judge a run: both protocols, and by slices of user activity and item popularity.
+
+    Validation items are judged with the model that never saw them, test items with the final one. The rank of
+    every user's target is kept in the run's folder.
+
+    Parameters
+    ----------
+    run
+        A folder that `bert4rec train` wrote.
+    split
+        Which held-out items to judge on.
+    data
+        The dataset, if it has moved since the training.
+    device
+        auto, cpu, cuda or cuda:1.
+    json
+        Print everything as JSON.
+    """
+    require_torch()
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.data.splits import make_split
+    from bert4rec.training.device import place
+    from bert4rec.training.judge import judge, metrics_of, slices_of
+    from bert4rec.training.run import Run
+    from bert4rec.training.task import make_scorer
+
+    opened = Run.open(run)
+    opened.verify()
+    dataset = Dataset.open(data or opened.plan.dataset)
+    opened.plan.check_dataset(dataset)
+    placement = place(device)
+    cut = make_split(dataset, opened.plan.split)
+    scorer = make_scorer(opened.load_model(split, placement.device), dtype=placement.dtype)
+    ranks = judge(scorer, dataset, cut, split, placement.device.type)
+    opened.keep_ranks(split, ranks)
+    facts = {
+        "dataset": dataset.name,
+        "model": "bert4rec",
+        "stage": opened.stage_for(split),
+        "split": split,
+        "metrics": metrics_of(ranks),
+    }
+    slices = slices_of(ranks, dataset, cut, split)
+    if json:
+        print_json({**facts, "slices": slices})
+        return
+    print_results([facts])
+    for kind, title in (("activity", "by user activity"), ("popularity", "by popularity of the item")):
+        _print_slices(title, slices["sampled"][kind], slices["full"][kind])
+
+
+def compare_command(
+    *runs: Path,
+    metric: Literal["HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR"] = "NDCG@10",
+    protocol: Protocol = "sampled",
+    json: Flag = False,
+) -> None:
+    """Compare runs on the same test items; runs that differ only in their seed count as one system.
+
+    Every system is compared with the first: the difference, its interval over resampled users, paired tests
+    over users, and over seeds where both have several.
+
+    Parameters
+    ----------
+    runs
+        Two or more folders that `bert4rec train` wrote.
+    metric
+        What is compared.
+    protocol
+        Under which protocol.
+    json
+        Print everything as JSON.
+    """
+    require_torch()
+    from bert4rec.training.comparison import compare_runs
+
+    compared = compare_runs(runs, metric=metric, protocol=protocol)
+    if json:
+        print_json(compared)
+        return
+    rows = [
+        (each["name"], str(each["seeds"]), *metric_cells(each["metrics"])) for each in compared["systems"]
+    ]
+    print_table([f"{compared['dataset']}, test items, {PROTOCOLS[protocol]}", "seeds", *METRICS], rows)
+    differences = [
+        (
+            f"{each['name']} − {each['against']}",
+            f"{each['users']['difference']:+.4f}",
+            f"[{each['users']['low']:+.4f}, {each['users']['high']:+.4f}]",
+            _p_value(each["users"]["t_test"]),
+            _p_value(each["users"]["wilcoxon"]),
+            _p_value(each["seeds"]["t_test"]) if each["seeds"] else "–",
+        )
+        for each in compared["differences"]
+    ]
+    print_table(
+        [f"Difference in {metric}", "mean", "95% interval", "t-test", "Wilcoxon", "over seeds"], differences
+    )
+    say("p-values: t-test and Wilcoxon are paired over users; over seeds is Welch's test.")
+
+
+def print_results(lines: Sequence[Mapping[str, Any]]) -> None:
+    """The metrics of results lines, both protocols, one row each."""
+    rows = [
+        (f"{line['split']}, {protocol} ({line['stage']})", *metric_cells(line["metrics"][protocol]))
+        for line in lines
+        for protocol in PROTOCOLS
+    ]
+    first = lines[0]
+    print_table([f"{first['model']} on {first['dataset']}", *METRICS], rows)
+
+
+def metric_cells(metrics: Mapping[str, float]) -> list[str]:
+    return [f"{metrics[name]:.4f}" for name in METRICS]
+
+
+def _print_slices(
+    title: str, sampled: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]
+) -> None:
+    rows = [
+        (
+            one["label"],
+            f"{one['users']:,}",
+            *(f"{each['metrics'][name]:.4f}" for each in (one, other) for name in ("HR@10", "NDCG@10")),
+        )
+        for one, other in zip(sampled, full, strict=True)
+    ]
+    print_table([title, "users", "HR@10 sampled", "NDCG@10 sampled", "HR@10 full", "NDCG@10 full"], rows)
+
+
+def _p_value(value: float) -> str:
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"

@@ -1,0 +1,231 @@
+"""`bert4rec train`."""
+
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from json import dumps
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from bert4rec.artefact import refuse_existing
+from bert4rec.cli.console import messages, print_json, say
+from bert4rec.cli.data import Flag, SplitOptions
+from bert4rec.cli.needs import require_torch
+from bert4rec.cli.results import print_results
+from bert4rec.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.training.loop import Progress
+    from bert4rec.training.run import Plan, Stage
+    from bert4rec.training.tracking import Tracker
+
+
+def train_command(
+    dataset: Path,
+    *,
+    output: Annotated[Path, Parameter(alias="-o")],
+    preset: str | None = None,
+    settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
+    seed: int = 1,
+    refit: bool = True,
+    test: bool = True,
+    split: SplitOptions = SplitOptions(),
+    device: str = "auto",
+    compile_step: Annotated[bool, Parameter(name="--compile")] = True,
+    resume: Flag = False,
+    overwrite: Flag = False,
+    results: Path | None = None,
+    track: Literal["tensorboard", "mlflow"] | None = None,
+    json: Flag = False,
+) -> None:
+    """Train BERT4Rec: choose the number of steps on the validation items, refit, test once.
+
+    Parameters
+    ----------
+    dataset
+        A folder that `bert4rec prepare` wrote.
+    output
+        Folder of the run.
+    preset
+        Settings to start from: ml-1m, beauty, steam, ml-20m, demo, or one of these with -paper for the paper's own.
+    settings
+        Change one setting, such as model.dim=256. May be given several times.
+    seed
+        Of weights, batches, masks and dropout.
+    refit
+        Train again on all but the test items once the number of steps is chosen, as the paper's authors did.
+    test
+        Look at the test items in the end. Say --no-test while you are still choosing settings.
+    device
+        auto, cpu, cuda or cuda:1.
+    compile_step
+        Compile the training step where that helps: on a GPU.
+    resume
+        Go on with an interrupted run, with the settings it was started with.
+    overwrite
+        Start anew in a folder that holds a run.
+    results
+        Append the result to this file, one JSON object a line.
+    track
+        Also log to TensorBoard (in the run's folder) or MLflow.
+    json
+        Print the result as JSON.
+    """
+    began = time.perf_counter()
+    require_torch()
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.training.device import place
+    from bert4rec.training.loop import Interrupted
+    from bert4rec.training.run import Plan
+    from bert4rec.training.tracking import make_tracker
+    from bert4rec.training.train import Surroundings, train
+
+    opened = Dataset.open(dataset)
+    opened.verify()
+    if resume and (preset or settings or overwrite):
+        raise UsageError(
+            "--resume keeps the settings of the run; --preset, --set and --overwrite do not go with it."
+        )
+    if resume:
+        plan = Plan.load(output)
+        plan.check_dataset(opened)
+    else:
+        clear_run(output, overwrite=overwrite)
+        plan = make_plan(opened, preset, settings, seed=seed, split=split, refit=refit, test=test)
+    with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(plan, tracker) as line:
+        around = Surroundings(place(device), line, compile_step, switch.is_on, began)
+        try:
+            run = train(opened, output, plan, around)
+        except Interrupted:
+            command = shlex.join(["bert4rec", "train", str(dataset), "-o", str(output), "--resume"])
+            say(f"A checkpoint is written. Go on with:\n  {command}")
+            raise
+    lines = run.result["lines"]
+    if results:
+        append_results(results, lines)
+    if json:
+        print_json(lines)
+    else:
+        print_results(lines)
+    say(f"Wrote {output}.")
+
+
+def make_plan(
+    dataset: "Dataset",
+    preset: str | None,
+    settings: Sequence[str] = (),
+    *,
+    seed: int = 1,
+    split: SplitOptions = SplitOptions(),
+    refit: bool = True,
+    test: bool = True,
+) -> "Plan":
+    from bert4rec.training.config import load_preset, make_config
+    from bert4rec.training.run import Plan
+
+    config = make_config(load_preset(preset) if preset else {}, settings)
+    spec = split.to_spec()
+    return Plan.for_dataset(dataset, config, preset=preset, seed=seed, split=spec, refit=refit, test=test)
+
+
+def clear_run(folder: Path, *, overwrite: bool) -> None:
+    """Make room for a new run, if that is wanted."""
+    refuse_existing(folder, overwrite=overwrite)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def append_results(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Files of results merge by plain concatenation: one object a line, keys in a fixed order."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+class StopSwitch:
+    """Turns Ctrl-C into a polite request, so that training stops between two steps. A second one is not polite."""
+
+    def __init__(self) -> None:
+        self._pressed = False
+
+    def is_on(self) -> bool:
+        return self._pressed
+
+    def __enter__(self) -> "StopSwitch":
+        self._before = {
+            number: signal.signal(number, self._press) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _press(self, _signal: int, _frame: FrameType | None) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+
+
+class LiveLine:
+    """One line on a terminal that is always up to date; elsewhere a plain line for each validation."""
+
+    def __init__(self, plan: "Plan", tracker: "Tracker") -> None:
+        self._settings, self._tracker = plan.config.training, tracker
+        self._steps = 0
+        self._status: Status | None = None
+
+    def __enter__(self) -> "LiveLine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def stage(self, stage: "Stage", steps: int) -> None:
+        self._stop()
+        self._steps = steps
+        aim = (
+            "choosing the number of steps on the validation items"
+            if stage == "selection"
+            else "all but the test items"
+        )
+        say(f"{stage.capitalize()}: {aim}, {'at most ' if stage == 'selection' else ''}{steps:,} steps.")
+        if messages.is_terminal:
+            self._status = messages.status("starting …")
+            self._status.start()
+
+    def progress(self, stage: "Stage", progress: "Progress", loss: float, samples_per_second: float) -> None:
+        last = progress.history[-1] if progress.history else {}
+        is_mark = last.get("step") == progress.step
+        if is_mark:
+            for name in ("loss", "value"):
+                if name in last:
+                    self._tracker(f"{stage}/{name}", last[name], progress.step)
+        left = (self._steps - progress.step) * self._settings.batch_size / max(1e-9, samples_per_second)
+        text = f"step {progress.step:,} of {self._steps:,}  loss {loss:.4f}"
+        if progress.best_step:
+            text += (
+                f"  NDCG@10 {last['value']:.4f} (best {progress.best_value:.4f} at {progress.best_step:,})"
+            )
+        text += f"  {samples_per_second:,.0f} samples/s"
+        if self._status:
+            self._status.update(f"{text}  {timedelta(seconds=round(left))} left")
+        elif is_mark:
+            say(text)
+
+    def say(self, text: str) -> None:
+        say(text)
+
+    def _stop(self) -> None:
+        if self._status:
+            self._status.stop()
+            self._status = None
