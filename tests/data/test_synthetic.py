@@ -60,7 +60,7 @@ def test_the_same_config_gives_the_same_log_and_another_seed_another() -> None:
 
 def test_the_default_world_is_the_one_on_record(default_world: World) -> None:
     # Numbers in the documentation and floors in tests are about this log. If it changes, so must they.
-    assert zlib.crc32(default_world.sequences().tobytes()) == 2217600005
+    assert zlib.crc32(default_world.sequences().tobytes()) == 1031860560
 
 
 def test_users_items_and_actions_are_as_asked(default_world: World) -> None:
@@ -135,7 +135,7 @@ def goodness_of_fit(world: World, actions: NDArray[np.int32], position: int) -> 
 @pytest.mark.parametrize("position", [2, 3])
 def test_what_happens_next_has_the_probability_the_scores_say(repeat_share: float, position: int) -> None:
     world = World.generate(
-        WorldConfig(CROWD, departments=2, tastes=1, transition_share=0.4, repeat_share=repeat_share)
+        WorldConfig(CROWD, departments=2, tastes=1, reach=2, transition_share=0.4, repeat_share=repeat_share)
     )
     assert abs(goodness_of_fit(world, world.sequences(), position)) < 4
 
@@ -143,12 +143,12 @@ def test_what_happens_next_has_the_probability_the_scores_say(repeat_share: floa
 def test_the_exact_draw_for_stubborn_users_has_the_same_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "MAX_ROUNDS", 0)
     shape = replace(CROWD, num_users=12_000, num_actions=48_000)
-    world = World.generate(WorldConfig(shape, departments=2, tastes=1, transition_share=0.4))
+    world = World.generate(WorldConfig(shape, departments=2, tastes=1, reach=2, transition_share=0.4))
     assert abs(goodness_of_fit(world, world.sequences(), position=2)) < 4
 
 
 def test_false_scores_would_be_found_out() -> None:
-    config = WorldConfig(CROWD, departments=2, tastes=1, transition_share=0.4)
+    config = WorldConfig(CROWD, departments=2, tastes=1, reach=2, transition_share=0.4)
     world = World.generate(config)
     almost = replace(world, ring=replace(world.ring, transition_share=0.45, noise_share=0.3))
     assert goodness_of_fit(almost, world.sequences(), position=2) > 8
@@ -241,12 +241,12 @@ def test_sequences_matter_in_the_default_world(default_world: World) -> None:
         reciprocal_rank(truth, targets),
         reciprocal_rank(np.where(truth > 0, popularity, 0), targets),
     )
-    assert 0.6 * best < reciprocal_rank(learned, targets) < 0.95 * best
-    assert reciprocal_rank(learned, targets) > 3 * floor
+    assert 0.85 * best < reciprocal_rank(learned, targets) < best
+    assert reciprocal_rank(learned, targets) > 5 * floor
 
 
 @pytest.mark.parametrize(
-    "config", [WorldConfig(), WorldConfig(SMALL, 3, 2, 4, 1, 0.1, 0.2, 0.3, seed=7), like("beauty", seed=3)]
+    "config", [WorldConfig(), WorldConfig(SMALL, 3, 2, 4, 5, 0.1, 0.2, 0.3, seed=7), like("beauty", seed=3)]
 )
 def test_a_config_survives_a_json_file(config: WorldConfig) -> None:
     assert WorldConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
@@ -259,10 +259,10 @@ def test_every_field_of_the_config_changes_the_log() -> None:
         "departments": 4,
         "tastes": 1,
         "successors": 1,
-        "reach": 1,
+        "reach": 2,
         "transition_share": 0.5,
         "taste_share": 0.1,
-        "repeat_share": 0.1,
+        "repeat_share": 0.05,
         "seed": 2,
     }
     assert set(changed) == set(base.to_json())

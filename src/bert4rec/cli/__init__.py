@@ -32,6 +32,7 @@ _COMMANDS = {
     "compare": ("results:compare_command", "Compare runs, with intervals and significance tests."),
     "stats": ("data:stats_command", "Show what a dataset looks like."),
 }
+app.command("bert4rec.cli.bench:app", name="bench", help="Measure speed and memory on this machine.")
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary)
 

@@ -69,7 +69,7 @@ def evaluate_command(
         print_json({**facts, "slices": slices})
         return
     print_results([facts])
-    for kind, title in (("activity", "by user activity"), ("popularity", "by popularity of the item")):
+    for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
         _print_slices(title, slices["sampled"][kind], slices["full"][kind])
 
 
@@ -105,7 +105,8 @@ def compare_command(
     rows = [
         (each["name"], str(each["seeds"]), *metric_cells(each["metrics"])) for each in compared["systems"]
     ]
-    print_table([f"{compared['dataset']}, test items, {PROTOCOLS[protocol]}", "seeds", *METRICS], rows)
+    say(f"Test items of {compared['dataset']}, {PROTOCOLS[protocol]}.")
+    print_table(["", "seeds", *METRICS], rows)
     differences = [
         (
             f"{each['name']} − {each['against']}",
@@ -149,7 +150,7 @@ def _print_slices(
         )
         for one, other in zip(sampled, full, strict=True)
     ]
-    print_table([title, "users", "HR@10 sampled", "NDCG@10 sampled", "HR@10 full", "NDCG@10 full"], rows)
+    print_table([title, "users", "HR@10", "NDCG@10", "HR@10 full", "NDCG@10 full"], rows)
 
 
 def _p_value(value: float) -> str:

@@ -101,7 +101,7 @@ def train_command(
     else:
         clear_run(output, overwrite=overwrite)
         plan = make_plan(opened, preset, settings, seed=seed, split=split, refit=refit, test=test)
-    with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(plan, tracker) as line:
+    with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
         around = Surroundings(place(device), line, compile_step, switch.is_on, began)
         try:
             run = train(opened, output, plan, around)
@@ -179,8 +179,8 @@ class StopSwitch:
 class LiveLine:
     """One line on a terminal that is always up to date; elsewhere a plain line for each validation."""
 
-    def __init__(self, plan: "Plan", tracker: "Tracker") -> None:
-        self._settings, self._tracker = plan.config.training, tracker
+    def __init__(self, tracker: "Tracker | None" = None) -> None:
+        self._tracker = tracker
         self._steps = 0
         self._status: Status | None = None
 
@@ -206,11 +206,11 @@ class LiveLine:
     def progress(self, stage: "Stage", progress: "Progress", loss: float, samples_per_second: float) -> None:
         last = progress.history[-1] if progress.history else {}
         is_mark = last.get("step") == progress.step
-        if is_mark:
+        if is_mark and self._tracker:
             for name in ("loss", "value"):
                 if name in last:
                     self._tracker(f"{stage}/{name}", last[name], progress.step)
-        left = (self._steps - progress.step) * self._settings.batch_size / max(1e-9, samples_per_second)
+        left = (self._steps - progress.step) * progress.seconds / max(1, progress.step)
         text = f"step {progress.step:,} of {self._steps:,}  loss {loss:.4f}"
         if progress.best_step:
             text += (

@@ -52,9 +52,9 @@ class WorldConfig:
     """Favourite departments per user, drawn by popularity; one drawn twice counts twice."""
     successors: int = 2
     """Steps per department: the first is twice as likely as the second, and so on."""
-    reach: int = 2
+    reach: int = 1
     """A transition starts at one of this many last actions: the newest is twice as likely as the one before."""
-    transition_share: float = 0.6
+    transition_share: float = 0.65
     taste_share: float = 0.25
     repeat_share: float = 0.0
     seed: int = 1
@@ -102,7 +102,7 @@ def like(name: str, seed: int = 1) -> WorldConfig:
     It has exactly as many users, items and actions, and nearly the same distribution of lengths and of
     popularity. What happens in it is its own: nothing but the shape is taken from the data set.
     """
-    return WorldConfig(shape=named_shape(name), transition_share=0.5, seed=seed)
+    return WorldConfig(shape=named_shape(name), reach=2, transition_share=0.5, seed=seed)
 
 
 @dataclass(frozen=True)

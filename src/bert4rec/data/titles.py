@@ -35,7 +35,7 @@ DEPARTMENTS = (
     ),
     Department(
         "Books",
-        "The Quiet,The Last,The Hidden,A Distant,The Glass,A Borrowed,The Winter,The Salt,The Paper,A Silver",
+        "The Quiet,The Last,The Hidden,A Distant,The Glass,A Borrowed,The Northern,The Salt,The Paper,A Silver",
         "Harbour,Garden,Letter,Orchard,Lighthouse,Season,Crossing,Voyage,Cartographer,Summer",
         "Paperback,Hardback,Audiobook,E-book,Large Print,Illustrated,Pocket Edition,Boxed Set,Annotated,Signed",
     ),

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -123,7 +123,7 @@ def _flash_can_take(query: Tensor) -> bool:
     return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
 
 
-def _attend_run_by_run(  # noqa: PLR0917
+def _attend_run_by_run(
     query: Tensor, key: Tensor, value: Tensor, query_bounds: Tensor, key_bounds: Tensor, dropout: float
 ) -> Tensor:
     """Attention over runs of neighbours of equal length, which need neither padding nor a mask.

@@ -9,7 +9,7 @@ Shapes: tokens are [T] or [B, L], as the layout says; hidden states have one mor
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING

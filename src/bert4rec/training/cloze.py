@@ -7,7 +7,7 @@ to the host, so nothing here makes a GPU wait.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING

@@ -132,6 +132,12 @@ class Loop:
         self.progress.seconds = clock.seconds()
         return self.progress
 
+    def run_steps(self, last_step: int) -> None:
+        """Train until `last_step` and do nothing else."""
+        self.task.model.train()
+        while self.progress.step < last_step:
+            self._take_step()
+
     def resume(self, checkpoint: Path, tag: str) -> None:
         """Take up everything where `checkpoint` left it."""
         tensors, state = load_tensors(checkpoint)

@@ -8,7 +8,7 @@ gradients too, and the backward pass only scales them.
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING

@@ -8,10 +8,10 @@ Then, once, the test items are looked at.
 import hashlib
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -185,7 +185,7 @@ class _Trainer:
             "command_seconds": round(time.perf_counter() - self.around.began, 2),
             "config": asdict(self.plan.config),
             "data_checksum": self.plan.data_checksum,
-            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "commit": _commit()},
+            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": _code_checksum()},
             "metrics": metrics_of(ranks),
         }
 
@@ -216,12 +216,11 @@ class _Trainer:
         return hashlib.sha256(plan.encode()).hexdigest()
 
 
-def _commit() -> str | None:
-    """The commit of the code that runs, where it runs from a checkout."""
-    here = Path(__file__).parent
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    try:
-        found = subprocess.run(command, cwd=here, capture_output=True, text=True, check=True)  # noqa: S603
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()
+@cache
+def _code_checksum() -> str:
+    """Tells one state of this package's code from another, also where there is no git."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

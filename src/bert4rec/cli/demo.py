@@ -1,0 +1,83 @@
+"""`bert4rec demo`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from bert4rec.cli.console import print_json, print_table, results, say
+from bert4rec.cli.data import Flag
+from bert4rec.cli.needs import require_torch
+
+if TYPE_CHECKING:
+    from bert4rec.experiments.demo import Demo, Example
+
+
+def demo_command(
+    *,
+    output: Annotated[Path, Parameter(alias="-o")] = Path("demo"),
+    seed: int = 1,
+    overwrite: Flag = False,
+    json: Flag = False,
+) -> None:
+    """See what this does, in a minute or two: built-in data, POP, BERT4Rec, the best possible, a report.
+
+    Parameters
+    ----------
+    output
+        Folder for the dataset, the run and report.html.
+    seed
+        Of the built-in world and of training.
+    overwrite
+        Replace what an earlier demo left.
+    json
+        Print the metrics as JSON.
+    """
+    began = time.perf_counter()
+    require_torch()
+    from bert4rec.cli.train import LiveLine, StopSwitch, clear_run
+    from bert4rec.experiments.demo import run_demo
+    from bert4rec.experiments.demo_page import write_page
+    from bert4rec.training.device import place
+    from bert4rec.training.train import Surroundings
+
+    clear_run(output / "run", overwrite=overwrite)
+    with StopSwitch() as switch, LiveLine() as line:
+        around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
+        demo = run_demo(output, around, seed=seed, overwrite=overwrite)
+    next_command = f"bert4rec evaluate {demo.run_folder}"
+    write_page(demo, output / "report.html", next_command=next_command)
+    if json:
+        print_json({"metrics": demo.metrics, "share_of_best": demo.share_of_best})
+        return
+    _print(demo)
+    say(
+        f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}, or go on with: {next_command}"
+    )
+
+
+def _print(demo: "Demo") -> None:
+    rows = [
+        (
+            name,
+            *(
+                f"{metrics[protocol][each]:.4f}"
+                for protocol in ("full", "sampled")
+                for each in ("HR@10", "NDCG@10")
+            ),
+        )
+        for name, metrics in demo.metrics.items()
+    ]
+    print_table(["", "HR@10", "NDCG@10", "HR@10 of 101", "NDCG@10 of 101"], rows)
+    results.print(f"BERT4Rec reaches {demo.share_of_best:.0%} of the best possible NDCG@10.\n")
+    for example in demo.examples:
+        _print_example(example)
+
+
+def _print_example(example: "Example") -> None:
+    results.print(f"[bold]{example.user}[/]: {' → '.join(example.history)} → ?")
+    results.print(f"  came next:   {example.next_item}")
+    recommended = example.recommended["BERT4Rec"]
+    marked = [f"[green]{title}[/]" if title == example.next_item else title for title in recommended]
+    results.print(f"  recommended: {', '.join(marked)}\n")

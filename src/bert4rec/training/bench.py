@@ -1,0 +1,239 @@
+"""How fast training is on this machine, beside a plain PyTorch loop in the same process.
+
+The plain loop is what one would write first: `nn.TransformerEncoder`, every sequence padded to the longest,
+logits for every position. Both train the same model size on the same synthetic sequences.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bert4rec.data.dataset import PADDING, Dataset
+from bert4rec.data.synthetic import World, like
+from bert4rec.training.config import RunConfig, make_config
+from bert4rec.training.device import Placement
+from bert4rec.training.loop import STEPS_BEFORE_CAPTURE, Loop
+from bert4rec.training.task import ClozeTask
+from bert4rec.training.windows import Windows, cut_windows
+
+MASK_PROBABILITY = {"ml-1m": 0.2, "ml-20m": 0.2, "beauty": 0.6, "steam": 0.4}
+MAX_LENGTH = {"ml-1m": 200, "ml-20m": 200, "beauty": 50, "steam": 50}
+"""ρ and N of the paper."""
+MIN_STEPS, MIN_SECONDS = 5, 3.0
+"""What is timed, after a warm-up."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a timed stretch of training showed."""
+
+    samples_per_second: float
+    tokens_per_second: float
+    step_milliseconds: float
+    peak_memory_gib: float | None
+    """On a GPU: the most memory that was allocated."""
+    warmup_seconds: float
+    """Compilation and the first steps."""
+
+
+def bench_training(
+    shape: str,
+    placement: Placement,
+    *,
+    dim: int,
+    batch_size: int,
+    compile_step: bool = True,
+    num_items: int | None = None,
+    plain: bool = True,
+) -> dict[str, Any]:
+    """Speeds on synthetic data of a data set's shape, ready for JSON."""
+    dataset = synthetic_dataset(shape, num_items)
+    config = bench_config(shape, dim, batch_size)
+    windows = cut_windows(
+        dataset.offsets[:-1], dataset.offsets[1:], max_length=config.model.max_length, step_share=0.5
+    )
+    tokens = float(windows.length.mean())
+    ours = _time_ours(dataset, config, placement, tokens, compile_step=compile_step)
+    result: dict[str, Any] = {
+        "shape": shape,
+        "device": placement.name,
+        "dim": dim,
+        "batch_size": batch_size,
+        "max_length": config.model.max_length,
+        "items": dataset.num_items,
+        "average_tokens": round(tokens, 2),
+        **vars(ours),
+        "share_of_arithmetic_limit": _flops(windows, config, dataset.num_items)
+        * ours.samples_per_second
+        / _limit(placement),
+    }
+    if plain:
+        theirs = _time_plain(dataset, windows, config, placement)
+        result["plain"] = vars(theirs)
+        result["ratio"] = ours.samples_per_second / theirs.samples_per_second
+    return result
+
+
+def bench_config(shape: str, dim: int, batch_size: int) -> RunConfig:
+    """The paper's settings: two layers, a head for each 32 of the width, its N and ρ."""
+    return make_config(
+        {
+            "model": {"dim": dim, "heads": max(1, dim // 32), "max_length": MAX_LENGTH[shape]},
+            "cloze": {"mask_probability": MASK_PROBABILITY[shape]},
+            "training": {"batch_size": batch_size, "steps": 1_000_000},
+        }
+    )
+
+
+def synthetic_dataset(shape: str, num_items: int | None = None) -> Dataset:
+    """A dataset in memory, with the users, items, lengths and popularity of a data set.
+
+    A larger catalogue gets the same items under numbers spread over all of it.
+    """
+    world = World.generate(like(shape))
+    sequences = world.sequences() + np.int32(1)
+    if num_items:
+        numbers = np.random.default_rng(1).choice(num_items, world.config.shape.num_items, replace=False) + 1
+        sequences = numbers.astype(np.int32)[sequences - 1]
+    counts = {"items": num_items or world.config.shape.num_items}
+    return Dataset(Path(), {"name": f"synthetic-{shape}", "counts": counts}, sequences, world.offsets, None)
+
+
+def _time_ours(
+    dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
+) -> Speed:
+    _forget_peak(placement)
+    end = dataset.offsets[1:]
+    task = ClozeTask(dataset, end, config, seed=1, device=placement.device, dtype=placement.dtype)
+    compile_step = compile_step and placement.device.type == "cuda"
+    loop = Loop(task, config.training, device=placement.device, seed=1, compile_step=compile_step)
+    state = {"step": 0}
+
+    def step() -> None:
+        state["step"] += 1
+        loop.run_steps(state["step"])
+
+    return _time(step, placement, config.training.batch_size, tokens)
+
+
+def _time_plain(dataset: Dataset, windows: Windows, config: RunConfig, placement: Placement) -> Speed:
+    _forget_peak(placement)
+    batch_size, length = config.training.batch_size, config.model.max_length
+    model = _PlainModel(dataset.num_items, config).to(placement.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    rng = np.random.default_rng(1)
+
+    def step() -> None:
+        chosen = rng.integers(len(windows), size=batch_size)
+        items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, length)).to(placement.device)
+        hidden = (torch.rand(items.shape, device=items.device) < config.cloze.mask_probability) & (
+            items != PADDING
+        )
+        hidden[:, -1] = True
+        with torch.autocast(placement.device.type, torch.bfloat16, enabled=placement.dtype is not None):
+            logits = model(items.masked_fill(hidden, dataset.mask_number))
+            loss = F.cross_entropy(logits.flatten(0, 1), items.masked_fill(~hidden, -100).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+        optimizer.step()
+
+    return _time(step, placement, batch_size, float(windows.length.mean()))
+
+
+class _PlainModel(nn.Module):
+    def __init__(self, num_items: int, config: RunConfig) -> None:
+        super().__init__()
+        size = config.model
+        self.items = nn.Embedding(num_items + 2, size.dim, padding_idx=PADDING)
+        self.positions = nn.Embedding(size.max_length, size.dim)
+        layer = nn.TransformerEncoderLayer(
+            size.dim, size.heads, size.dim * size.feed_forward, size.hidden_dropout, "gelu", batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, size.layers, enable_nested_tensor=False)
+        self.output = nn.Linear(size.dim, size.dim)
+        self.bias = nn.Parameter(torch.zeros(num_items + 2))
+
+    def forward(self, items: Tensor) -> Tensor:
+        x = self.items(items) + self.positions.weight
+        x = self.encoder(x, src_key_padding_mask=items == PADDING)
+        return F.gelu(self.output(x)) @ self.items.weight.T + self.bias
+
+
+def _padded(
+    sequences: NDArray[np.int32], windows: Windows, chosen: NDArray[np.int64], length: int
+) -> NDArray[np.int64]:
+    table = np.zeros((len(chosen), length), np.int64)
+    for row, window in enumerate(chosen):
+        begin, size = windows.begin[window], windows.length[window]
+        table[row, length - size :] = sequences[begin : begin + size]
+    return table
+
+
+def _time(step: Callable[[], None], placement: Placement, batch_size: int, tokens: float) -> Speed:
+    """Warm up, then repeat a step until enough time has passed; the device is waited for before each reading."""
+    began = time.perf_counter()
+    for _ in range(STEPS_BEFORE_CAPTURE + 2):
+        step()
+    _wait(placement)
+    warm = time.perf_counter()
+    steps = 0
+    while steps < MIN_STEPS or time.perf_counter() - warm < MIN_SECONDS:
+        step()
+        steps += 1
+    _wait(placement)
+    seconds = (time.perf_counter() - warm) / steps
+    on_gpu = placement.device.type == "cuda"
+    peak = torch.cuda.max_memory_allocated(placement.device) / 2**30 if on_gpu else None
+    return Speed(batch_size / seconds, batch_size * tokens / seconds, seconds * 1000, peak, warm - began)
+
+
+def _wait(placement: Placement) -> None:
+    if placement.device.type == "cuda":
+        torch.cuda.synchronize(placement.device)
+
+
+def _forget_peak(placement: Placement) -> None:
+    if placement.device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(placement.device)
+
+
+def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
+    """Multiplications and additions a sample needs, forward and backward, counting real tokens only.
+
+    The last layer and the output layer are needed at hidden positions alone.
+    """
+    size = config.model
+    length = windows.length.astype(np.float64)
+    hidden = np.maximum(1, np.round(length * config.cloze.mask_probability))
+    inner = size.dim**2 * (4 + 2 * size.feed_forward)
+    full_layers = (size.layers - 1) * (length * inner + 2 * length**2 * size.dim)
+    last_layer = (
+        length * 2 * size.dim**2 + hidden * (inner - 2 * size.dim**2) + 2 * hidden * length * size.dim
+    )
+    output = hidden * (size.dim**2 + size.dim * num_items)
+    return float(6 * np.mean(full_layers + last_layer + output))
+
+
+def _limit(placement: Placement) -> float:
+    """Operations a second that this device reaches in one large matrix product."""
+    size = 8192 if placement.device.type == "cuda" else 2048
+    dtype = placement.dtype or torch.float32
+    matrix = torch.randn(size, size, device=placement.device, dtype=dtype)
+    best = float("inf")
+    for _ in range(10):
+        _wait(placement)
+        began = time.perf_counter()
+        matrix @ matrix
+        _wait(placement)
+        best = min(best, time.perf_counter() - began)
+    return 2 * size**3 / best
