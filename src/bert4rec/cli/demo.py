@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich.table import Table
 
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.data import Flag
@@ -76,8 +77,11 @@ def _print(demo: "Demo") -> None:
 
 
 def _print_example(example: "Example") -> None:
-    results.print(f"[bold]{example.user}[/]: {' → '.join(example.history)} → ?")
-    results.print(f"  came next:   {example.next_item}")
+    """The history as a column, the recommendations beside it, what came next marked."""
     recommended = example.recommended["BERT4Rec"]
-    marked = [f"[green]{title}[/]" if title == example.next_item else title for title in recommended]
-    results.print(f"  recommended: {', '.join(marked)}\n")
+    marked = [f"[bold green]{title}[/] ✓" if title == example.next_item else title for title in recommended]
+    table = Table(f"{example.user} did", "BERT4Rec recommends", box=None, pad_edge=False, header_style="bold")
+    for past, future in zip(example.history, marked, strict=True):
+        table.add_row(past, future)
+    table.add_row(f"[bold green]next: {example.next_item}[/]", "")
+    results.print(table, "")

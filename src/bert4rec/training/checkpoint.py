@@ -21,6 +21,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: State | None 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(plain, unfinished, metadata={"state": json.dumps(state or {})})
+        # safetensors lets the owner alone read it; whoever may read the folder may read this.
+        unfinished.chmod(path.parent.stat().st_mode & 0o666)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

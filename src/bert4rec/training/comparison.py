@@ -57,7 +57,14 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
         one, other = run.plan, runs[0].plan
         if (one.data_checksum, one.split) != (other.data_checksum, other.split):
             raise DataError(f"{run.path} and {runs[0].path} were trained on different data or splits.")
-        groups.setdefault(repr((one.config, one.refit)), []).append(run)
+        members = groups.setdefault(repr((one.config, one.refit)), [])
+        twin = next((member for member in members if member.plan.seed == one.seed), None)
+        if twin:
+            raise UsageError(
+                f"{run.path} repeats {twin.path}: same settings, same seed {one.seed}. "
+                "A repeated run is no further seed; name each once."
+            )
+        members.append(run)
     return [System(_name(members), members) for members in groups.values()]
 
 

@@ -5,9 +5,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import resources
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.models.bert4rec import ModelConfig
@@ -37,13 +37,6 @@ class TrainingConfig:
     patience: int = 10
     """Validations without improvement after which training stops."""
 
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "steps", "validate_every", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if not 0 < self.window_step <= 1:
-            raise ValueError("window_step must lie between 0 and 1")
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -55,6 +48,38 @@ class RunConfig:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+_COUNT = Field(ge=1)
+_DROPOUT = Field(ge=0, lt=1)
+_SHARE = Field(ge=0, le=1)
+_SHARE_ABOVE_ZERO = Field(gt=0, le=1)
+_ABOVE_ZERO = Field(gt=0, allow_inf_nan=False)
+LIMITS: dict[str, dict[str, Any]] = {
+    "model": {
+        "dim": _COUNT,
+        "layers": _COUNT,
+        "heads": _COUNT,
+        "feed_forward": _COUNT,
+        "max_length": Field(ge=2),  # [mask] and something before it
+        "embedding_dropout": _DROPOUT,
+        "hidden_dropout": _DROPOUT,
+        "attention_dropout": _DROPOUT,
+    },
+    "cloze": {"mask_probability": _SHARE_ABOVE_ZERO, "last_item_share": _SHARE, "prefix_share": _SHARE},
+    "training": {
+        "batch_size": _COUNT,
+        "steps": _COUNT,
+        "learning_rate": _ABOVE_ZERO,
+        "warmup_steps": Field(ge=0),
+        "weight_decay": Field(ge=0, allow_inf_nan=False),
+        "clip_norm": _ABOVE_ZERO,
+        "window_step": _SHARE_ABOVE_ZERO,
+        "validate_every": _COUNT,
+        "patience": _COUNT,
+    },
+}
+"""What each setting may be."""
 
 
 def preset_names() -> list[str]:
@@ -82,12 +107,27 @@ def make_config(values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunC
             raise UsageError(f"--set {setting} is not of the form section.key=value, such as model.dim=128.")
         merged.setdefault(section, {})[name] = value.strip()
     _refuse_unknown(RunConfig, merged)
+    sections = get_type_hints(RunConfig)
+    return RunConfig(**{name: _make_section(name, sections[name], keys) for name, keys in merged.items()})
+
+
+def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
+    """One of the configurations of a run, each value of its type and within its limits."""
+    types = get_type_hints(cls)
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        expected: Any = Annotated[types[key], LIMITS[section][key]]
+        try:
+            checked[key] = TypeAdapter(expected).validate_python(value)
+        except ValidationError as error:
+            raise UsageError(f"{section}.{key} = {value}: {error.errors()[0]['msg']}.") from error
     try:
-        return TypeAdapter(RunConfig).validate_python(merged)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{where} = {first['input']!r}: {first['msg']}.") from error
+        return cls(**checked)
+    except AssertionError as error:
+        values = {each.name: checked.get(each.name, each.default) for each in fields(cls)}
+        found = ", ".join(f"{key} = {value}" for key, value in values.items())
+        why = f": {error}" if str(error) else ""
+        raise UsageError(f"The settings of {section} do not go together{why}. They are {found}.") from error
 
 
 def _presets() -> Any:

@@ -1,5 +1,6 @@
 """How good a model is on one part of a dataset: ranks, metrics, slices."""
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Split
+from bert4rec.errors import NotFoundError
 from bert4rec.evaluation.metrics import summarise
 from bert4rec.evaluation.protocol import Ranks, Scorer, rank_targets
 from bert4rec.evaluation.slices import slice_by_activity, slice_by_popularity
@@ -51,7 +53,14 @@ def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
 
 
 def load_ranks(folder: Path, part: Part) -> Ranks:
-    return Ranks(*(np.load(_ranks_path(folder, part, protocol)) for protocol in ("sampled", "full")))
+    paths = [_ranks_path(folder, part, protocol) for protocol in ("sampled", "full")]
+    for path in paths:
+        if not path.is_file():
+            raise NotFoundError(
+                f"{path} does not exist: the run was never judged on the {part} items. "
+                f"Do so with: {shlex.join(['bert4rec', 'evaluate', str(folder), '--split', part])}"
+            )
+    return Ranks(*map(np.load, paths))
 
 
 def _ranks_path(folder: Path, part: Part, protocol: str) -> Path:

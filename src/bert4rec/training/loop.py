@@ -157,11 +157,14 @@ class Loop:
         self._number.fill_(self.progress.step)
         self._loss_sum.copy_(tensors["loss_sum"])
         self._loss_steps = state["loss_steps"]
-        for name, parameter in self.task.model.named_parameters():
-            kept = {key: tensors[f"optimizer.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-            self._optimizer.state[parameter] = {key: tensor.to(self.device) for key, tensor in kept.items()}
+        if self.progress.step:  # Before its first step the optimiser has nothing to remember.
+            for name, parameter in self.task.model.named_parameters():
+                kept = {key: tensors[f"optimizer.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+                self._optimizer.state[parameter] = {
+                    key: tensor.to(self.device) for key, tensor in kept.items()
+                }
         torch.set_rng_state(tensors["rng.cpu"])
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and "rng.cuda" in tensors:  # It may have begun on the CPU.
             torch.cuda.set_rng_state(tensors["rng.cuda"], self.device)
 
     def _take_step(self) -> None:

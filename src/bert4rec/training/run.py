@@ -13,6 +13,7 @@ run.json                 written last: size and checksum of everything else
 
 import json
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -119,9 +120,9 @@ class Run:
     def open(cls, path: str | Path) -> "Run":
         folder = Path(path)
         if (folder / "config.json").is_file() and not (folder / MANIFEST).is_file():
-            raise DataError(
-                f"{folder} is unfinished. Go on with: bert4rec train {Plan.load(folder).dataset} -o {folder} --resume"
-            )
+            dataset = Plan.load(folder).dataset
+            command = shlex.join(["bert4rec", "train", dataset, "-o", str(folder), "--resume"])
+            raise DataError(f"{folder} is unfinished. Go on with: {command}")
         manifest = read_manifest(folder, MANIFEST, kind="run", schema=SCHEMA)
         return cls(folder, Plan.load(folder), manifest)
 

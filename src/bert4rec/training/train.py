@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from bert4rec import __version__
 from bert4rec.artefact import write_manifest
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Split, make_split
+from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import Placement
@@ -55,9 +56,18 @@ class Surroundings:
 
 
 def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> Run:
-    """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`."""
+    """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`.
+
+    A run that is finished already is returned as it is.
+    """
+    if (folder / "config.json").is_file() and replace(Plan.load(folder), dataset=plan.dataset) != plan:
+        raise UsageError(f"{folder} holds a run with other settings or data. Choose another folder.")
+    if (folder / MANIFEST).is_file():
+        return Run.open(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder)
+    for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
+        left_by_a_killed_process.unlink()
     split = make_split(dataset, plan.split)
     trainer = _Trainer(dataset, split, folder, plan, around)
     selection = trainer.select()
@@ -86,7 +96,7 @@ class _Trainer:
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
-        kept = self.folder / "selection.safetensors"
+        kept, tag = self.folder / "selection.safetensors", self._tag("selection")
         loop = self._loop("valid")
         if not kept.exists():
             scorer = loop.task.scorer()
@@ -94,20 +104,23 @@ class _Trainer:
                 "selection", lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC]
             )
             progress = self._run(loop, "selection", self.plan.config.training.steps, hooks)
-            save_tensors(kept, loop.best, {"progress": asdict(progress)})
-            self._forget("selection")
+            # No times beside the weights: two runs of equal settings leave equal files.
+            save_tensors(kept, loop.best, {"tag": tag, "best_step": progress.best_step})
         weights, state = load_tensors(kept)
+        if state.get("tag") != tag:
+            raise DataError(f"{kept} belongs to another run: its settings or data differ.")
+        self._forget("selection")
         loop.task.model.load_state_dict(weights)
-        progress = Progress(**state["progress"])
-        self._warn_if_undertrained(progress)
-        return self._fitted(loop, "selection", progress, progress.best_step)
+        self._warn_if_undertrained(state["best_step"])
+        seconds = self._progress_of("selection")[-1]["seconds"]
+        return self._fitted(loop, "selection", state["best_step"], seconds)
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         loop = self._loop("test")
         progress = self._run(loop, "refit", selection.steps, self._hooks("refit", None))
         save_tensors(self.folder / "model.safetensors", loop.task.model.state_dict())
-        return self._fitted(loop, "refit", progress, progress.step)
+        return self._fitted(loop, "refit", progress.step, progress.seconds)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
@@ -160,9 +173,9 @@ class _Trainer:
 
         return Hooks(validate=validate, report=report, should_stop=self.around.should_stop)
 
-    def _fitted(self, loop: Loop, stage: Stage, progress: Progress, steps: int) -> _Fitted:
+    def _fitted(self, loop: Loop, stage: Stage, steps: int, seconds: float) -> _Fitted:
         loop.task.model.eval()
-        return _Fitted(stage, loop.task.scorer(), steps, progress.seconds)
+        return _Fitted(stage, loop.task.scorer(), steps, seconds)
 
     def _ranks(self, scorer: Scorer, part: Part) -> Ranks:
         return judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
@@ -191,16 +204,19 @@ class _Trainer:
 
     def _write_progress(self, stage: Stage, history: list[dict[str, float]]) -> None:
         """All entries of this stage anew, behind those of the stages before: a resumed run has each once."""
-        path = self.folder / "progress.jsonl"
-        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        others = [line for line in before if json.loads(line)["stage"] != stage]
-        write_text(path, "\n".join([*others, *(json.dumps({"stage": stage, **entry}) for entry in history)]))
+        before = self._progress_of("selection") if stage == "refit" else []
+        entries = [*before, *({"stage": stage, **entry} for entry in history)]
+        write_text(self.folder / "progress.jsonl", "\n".join(map(json.dumps, entries)))
 
-    def _warn_if_undertrained(self, progress: Progress) -> None:
-        if progress.best_step == self.plan.config.training.steps:
+    def _progress_of(self, stage: Stage) -> list[dict[str, Any]]:
+        lines = (self.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
+
+    def _warn_if_undertrained(self, best_step: int) -> None:
+        if best_step == self.plan.config.training.steps:
             self.around.listener.say(
                 "Warning: the last validation was the best one, so the model may be under-trained. "
-                f"Raise training.steps above {progress.best_step:,}."
+                f"Raise training.steps above {best_step:,}."
             )
 
     def _checkpoint(self, stage: Stage) -> Path:
@@ -210,9 +226,8 @@ class _Trainer:
         self._checkpoint(stage).unlink(missing_ok=True)
 
     def _tag(self, stage: Stage) -> str:
-        plan = json.dumps(
-            [stage, self.plan.data_checksum, self.plan.seed, asdict(self.plan.config)], sort_keys=True
-        )
+        decisive = replace(self.plan, dataset="", preset=None)
+        plan = json.dumps([stage, asdict(decisive)], sort_keys=True)
         return hashlib.sha256(plan.encode()).hexdigest()
 
 
