@@ -1,0 +1,145 @@
+"""`prepare` and `stats` as a user meets them: real processes, exit codes, streams."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import make_split
+from bert4rec.models.pop import Pop
+from bert4rec.training.judge import judge, metrics_of
+
+
+def bert4rec(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bert4rec", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def write_log(path: Path, users: int = 6, actions: int = 6) -> Path:
+    rows = [
+        (f"u{user}", f"i{(user + step) % 9}", 1_600_000_000 + step)
+        for user in range(users)
+        for step in range(actions)
+    ]
+    pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row").write_csv(path)
+    return path
+
+
+def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
+    run = bert4rec("prepare", write_log(tmp_path / "log.csv"), "-o", tmp_path / "d", "--json")
+    assert run.returncode == 0
+    assert json.loads(run.stdout)["users"] == 6
+    assert "Columns: user = user_id, item = item_id, time = timestamp." in run.stderr
+    assert "Times are seconds since 1970." in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["prepare", "LOG"], 2, "--output"),
+        (["prepare", "LOG", "-o", "NEW", "--min-user-actoins", "3"], 2, "Did you mean --min-user-actions"),
+        (["prepare", "-o", "NEW"], 2, "Name a file"),
+        (["prepare", "LOG", "-o", "OLD"], 2, "--overwrite"),
+        (["prepare", "LOG", "-o", "NEW", "--split", "time"], 2, "--test-from"),
+        (["prepare", "LOG", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
+        (
+            ["prepare", "LOG", "-o", "NEW", "--min-user-actions", "99"],
+            3,
+            "--min-user-actions 99 leaves none of 36",
+        ),
+        (
+            ["prepare", "LOG", "-o", "NEW", "--item-col", "thing"],
+            3,
+            "Columns found: user_id, item_id, timestamp",
+        ),
+        (["prepare", "ml-2m", "-o", "NEW"], 4, "Did you mean the data set ml-"),
+        (["prepare", "ml-1m", "--from", "nowhere.zip", "-o", "NEW"], 4, "nowhere.zip does not exist"),
+        (["stats", "NEW"], 4, "does not exist"),
+        (["stats", "OLD", "--plot", "picture.bmp"], 2, "must end in .png"),
+    ],
+)
+def test_mistakes_get_their_exit_code_and_one_line(
+    tmp_path: Path, arguments: list[str], code: int, complaint: str
+) -> None:
+    places = {"LOG": write_log(tmp_path / "log.csv"), "NEW": tmp_path / "new", "OLD": tmp_path / "old"}
+    assert bert4rec("prepare", places["LOG"], "-o", places["OLD"]).returncode == 0
+    run = bert4rec(*(places.get(argument, argument) for argument in arguments))
+    assert run.returncode == code
+    assert complaint in " ".join(run.stderr.replace("│", " ").split())
+    assert "Traceback" not in run.stderr
+    assert run.stdout == "" or arguments[0] == "stats"
+    assert not places["NEW"].exists()
+
+
+def test_stats_notices_a_changed_file(tmp_path: Path) -> None:
+    bert4rec("prepare", write_log(tmp_path / "log.csv"), "-o", tmp_path / "d")
+    content = bytearray((tmp_path / "d" / "sequences.npy").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "d" / "sequences.npy").write_bytes(content)
+    run = bert4rec("stats", tmp_path / "d")
+    assert run.returncode == 3
+    assert "sequences.npy has changed" in run.stderr
+
+
+def test_stats_draws_a_picture(tmp_path: Path) -> None:
+    bert4rec("prepare", "synthetic", "-o", tmp_path / "d")
+    run = bert4rec("stats", tmp_path / "d", "--plot", tmp_path / "picture.png")
+    assert run.returncode == 0
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_seed_prepares_the_same_synthetic_data(tmp_path: Path) -> None:
+    checksums = []
+    for i, seed in enumerate(("1", "1", "2")):
+        assert bert4rec("prepare", "synthetic", "--seed", seed, "-o", tmp_path / str(i)).returncode == 0
+        dataset = Dataset.open(tmp_path / str(i))
+        checksums.append((dataset.checksum, dataset.manifest["files"]["negatives-popularity.npy"]["sha256"]))
+    assert checksums[0] == checksums[1] != checksums[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "counts", "pop"),
+    [
+        ("ml-1m", "ml-1m/ml-1m.txt.gz", (6040, 3416, 999_611), 0.1358),
+        ("beauty", "beauty/beauty.txt.gz", (40226, 54542, 353_962), 0.0762),
+    ],
+)
+def test_the_papers_files_give_its_counts_and_its_pop(
+    real_data: Path, tmp_path: Path, name: str, file: str, counts: tuple[int, int, int], pop: float
+) -> None:
+    """POP checks candidates, ranking and metrics at once: HR@10 within a few percent of Table 2."""
+    run = bert4rec("prepare", name, "--from", real_data / file, "-o", tmp_path / "d")
+    assert "Table 1 has" not in run.stderr, "no difference from the paper's counts"
+    found = json.loads(bert4rec("stats", tmp_path / "d", "--json").stdout)
+    assert (found["users"], found["items"], found["actions"]) == counts
+    dataset = Dataset.open(tmp_path / "d")
+    split = make_split(dataset)
+    metrics = metrics_of(judge(Pop.fit_all(dataset).scores, dataset, split, "test"))
+    assert metrics["sampled"]["HR@10"] == pytest.approx(pop, rel=0.08)
+
+
+def test_raw_movielens_and_dirty_steam_reviews_are_read(real_data: Path, tmp_path: Path) -> None:
+    old = json.loads(
+        bert4rec("prepare", "ml-100k", "--from", real_data / "ml-100k", "-o", tmp_path / "a", "--json").stdout
+    )
+    assert (old["users"], old["items"], old["actions"]) == (943, 1682, 100_000)
+    assert Dataset.open(tmp_path / "a").items()["title"][0] == "Star Wars (1977)"
+    new = json.loads(
+        bert4rec(
+            "prepare", "ml-20m", "--from", real_data / "ml-latest-small", "-o", tmp_path / "b", "--json"
+        ).stdout
+    )
+    assert (new["users"], new["items"], new["actions"]) == (671, 9066, 100_004)
+    steam = real_data / "steam-australian"
+    run = bert4rec(
+        "prepare", steam / "reviews.tsv.gz", "--items", steam / "games.tsv.gz", "-o", tmp_path / "c", "--json"
+    )
+    dirty = json.loads(run.stdout)
+    assert "rows without time were dropped" in run.stderr
+    assert dirty["repeats"] > 0
+    assert dirty["ties"] > 0
+    assert Dataset.open(tmp_path / "c").items()["title"].null_count() < dirty["items"]

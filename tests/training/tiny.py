@@ -1,0 +1,92 @@
+"""Data, settings and surroundings small enough to train in a blink."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import SplitSpec
+from bert4rec.training.config import RunConfig, make_config
+from bert4rec.training.device import Placement
+from bert4rec.training.loop import Progress
+from bert4rec.training.run import Plan, Run, Stage
+from bert4rec.training.train import Surroundings, train
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "model": {"dim": 16, "layers": 2, "heads": 2, "max_length": 8},
+    "cloze": {"mask_probability": 0.4, "last_item_share": 0.1, "prefix_share": 0.1},
+    "training": {
+        "batch_size": 8,
+        "steps": 12,
+        "learning_rate": 1e-2,
+        "warmup_steps": 3,
+        "validate_every": 3,
+        "patience": 10,
+    },
+}
+
+
+def tiny_config(*settings: str) -> RunConfig:
+    return make_config(SETTINGS, settings)
+
+
+def tiny_options() -> list[str]:
+    """The same settings as options of the command."""
+    return [
+        f"--set={section}.{key}={value}" for section, keys in SETTINGS.items() for key, value in keys.items()
+    ]
+
+
+def random_histories(users: int = 30, items: int = 20, seed: int = 0) -> list[list[int]]:
+    """Steps of one or two around a ring, from a random place: something to learn, and long enough to be cut."""
+    rng = np.random.default_rng(seed)
+    return [
+        ((rng.integers(items) + rng.integers(1, 3, size=length).cumsum()) % items).tolist()
+        for length in rng.integers(5, 15, size=users)
+    ]
+
+
+@dataclass
+class Witness:
+    """A listener that remembers what it heard."""
+
+    stages: list[tuple[Stage, int]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def stage(self, stage: Stage, steps: int) -> None:
+        self.stages.append((stage, steps))
+
+    def progress(self, stage: Stage, progress: Progress, loss: float, samples_per_second: float) -> None: ...
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def train_tiny(
+    dataset: Dataset,
+    folder: Path,
+    *settings: str,
+    seed: int = 1,
+    split: SplitSpec | None = None,
+    refit: bool = True,
+    test: bool = True,
+    witness: Witness | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Run:
+    plan = Plan.for_dataset(
+        dataset, tiny_config(*settings), preset=None, seed=seed, split=split, refit=refit, test=test
+    )
+    placement = Placement(torch.device("cpu"), None)
+    return train(
+        dataset, folder, plan, Surroundings(placement, witness or Witness(), should_stop=should_stop)
+    )
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """Says no so many times, then yes: a `should_stop` for an interruption at that step."""
+    count = iter(range(calls))
+    return lambda: next(count, None) is None
