@@ -92,8 +92,7 @@ def append_mask(sequences: Tensor, begin: Tensor, end: Tensor, *, max_length: in
     bounds = F.pad((kept + 1).cumsum(0), (1, 0))
     user = torch.repeat_interleave(kept + 1)
     to_mask = bounds[user + 1] - 1 - torch.arange(len(user), device=user.device)
-    last = len(sequences) - 1  # where an index stands for [mask] it may point anywhere
-    items = sequences[(end[user] - to_mask).clamp(max=last)]
+    with_mask = F.pad(sequences, (0, 1), value=mask_number)
     layout = Packed(
         bounds=bounds.int(),
         max_length=max_length,
@@ -102,7 +101,7 @@ def append_mask(sequences: Tensor, begin: Tensor, end: Tensor, *, max_length: in
         max_rows=1,
     )
     return Batch(
-        tokens=torch.where(to_mask > 0, items, mask_number),
+        tokens=with_mask[torch.where(to_mask > 0, end[user] - to_mask, len(sequences))],
         positions=max_length - 1 - to_mask,
         targets=torch.full_like(kept, PADDING),
         layout=layout,
