@@ -69,8 +69,10 @@ def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifes
     Contents are not hashed here, so that opening takes milliseconds whatever the size: `verify_files` does.
     """
     path = folder / name
+    if not folder.exists():
+        raise NotFoundError(f"{folder} does not exist; expected {_article(kind)}.")
     if not folder.is_dir():
-        raise NotFoundError(f"{folder} does not exist or is not a folder; expected {_article(kind)}.")
+        raise UsageError(f"{folder} is a file; expected the folder of {_article(kind)}.")
     if not path.is_file():
         raise NotFoundError(f"{folder} has no {name}: this is not {_article(kind)}.")
     try:

@@ -75,6 +75,35 @@ def test_mistakes_get_their_exit_code_and_one_line(
     assert not places["NEW"].exists()
 
 
+def test_an_impossible_split_leaves_the_old_dataset_alone(tmp_path: Path) -> None:
+    log, target = write_log(tmp_path / "log.csv"), tmp_path / "d"
+    assert bert4rec("prepare", log, "-o", target).returncode == 0
+    run = bert4rec(
+        "prepare", log, "-o", target, "--overwrite", "--split", "time", "--test-from", "2030-01-01"
+    )
+    assert run.returncode == 3
+    assert "The log runs from 2020-09-13" in run.stderr
+    assert bert4rec("stats", target).returncode == 0
+
+
+def test_line_numbers_are_printed_as_numbers(tmp_path: Path) -> None:
+    """A colon, 100 and a colon once became a picture."""
+    rows = ["user,item,time"] + [f"u{i % 5},i{i % 7},{1_600_000_000 + i}" for i in range(98)] + ["short"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    assert (
+        "log.csv:100: expected 3 fields"
+        in bert4rec("prepare", tmp_path / "log.csv", "-o", tmp_path / "d").stderr
+    )
+
+
+def test_a_catalogue_says_how_many_items_it_describes(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("sku,product_name\ni1,Tea\ni2,Jam\nother,Nothing\n")
+    run = bert4rec(
+        "prepare", write_log(tmp_path / "log.csv"), "--items", tmp_path / "items.csv", "-o", tmp_path / "d"
+    )
+    assert "2 of 9 items are described (title)." in run.stderr
+
+
 def test_stats_notices_a_changed_file(tmp_path: Path) -> None:
     bert4rec("prepare", write_log(tmp_path / "log.csv"), "-o", tmp_path / "d")
     content = bytearray((tmp_path / "d" / "sequences.npy").read_bytes())

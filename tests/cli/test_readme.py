@@ -22,7 +22,8 @@ def test_the_commands_for_a_log_of_ones_own_run_in_order(tmp_path: Path) -> None
     """As printed, but for a training that stops after a few steps."""
     write_log(tmp_path / "events.csv", users=30, actions=8)
     block = README.split("## Your own log")[1].split("```")[1]
-    commands = [shlex.split(line, comments=True)[1:] for line in block.strip().splitlines()]
+    lines = [line for line in block.strip().splitlines() if line.startswith("bert4rec")]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert [command[0] for command in commands] == ["prepare", "stats", "train", "evaluate", "compare"]
     short = [
         "--set",

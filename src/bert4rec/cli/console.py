@@ -1,6 +1,8 @@
 """Where the commands write: results to stdout, everything else to stderr."""
 
 import json
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -8,14 +10,22 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.markup import escape
 
-results = Console(highlight=False, soft_wrap=True)
-messages = Console(stderr=True, highlight=False, soft_wrap=True)
+results = Console(highlight=False, emoji=False)
+messages = Console(stderr=True, highlight=False, emoji=False)
+for _console in (results, messages):
+    # Sentences break between words on a terminal and not at all in a file.
+    _console.soft_wrap = not _console.is_terminal
 
 
 class Report(Protocol):
     """Hears how far some work has come; `total` is None while nobody knows."""
 
     def __call__(self, done: int, total: int | None = None) -> None: ...
+
+
+def this_command() -> str:
+    """How to call `bert4rec` here: by name where the shell finds it, by its path otherwise."""
+    return "bert4rec" if shutil.which("bert4rec") else sys.argv[0]
 
 
 def say(text: str) -> None:
@@ -36,7 +46,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        # Names may break; numbers must not.
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     results.print(table)

@@ -286,7 +286,7 @@ def _print_statistics(found: dict[str, Any]) -> None:
     if found["first_day"]:
         rows.append(("from, to", f"{found['first_day']}, {found['last_day']}"))
     rows += [
-        (f"actions on top {share}", f"{part:.1%}")
+        (f"actions on top {share} of items", f"{part:.1%}")
         for share, part in found["popularity"].items()
         if share != "100.0%"
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.table import Table
 
-from bert4rec.cli.console import print_json, print_table, results, say
+from bert4rec.cli.console import print_json, print_table, results, say, this_command
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
 
@@ -47,7 +47,7 @@ def demo_command(
     with StopSwitch() as switch, LiveLine() as line:
         around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
         demo = run_demo(output, around, seed=seed, overwrite=overwrite)
-    next_command = f"bert4rec evaluate {demo.run_folder}"
+    next_command = f"{this_command()} evaluate {demo.run_folder}"
     write_page(demo, output / "report.html", next_command=next_command)
     if json:
         print_json({"metrics": demo.metrics, "share_of_best": demo.share_of_best})

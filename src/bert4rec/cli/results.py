@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bert4rec.cli.console import print_json, print_table, say
+from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
 from bert4rec.data.splits import Part
+from bert4rec.errors import NotFoundError
 
 METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 PROTOCOLS = {"sampled": "100 sampled negatives", "full": "full ranking"}
@@ -43,6 +44,7 @@ def evaluate_command(
     require_torch()
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import make_split
+    from bert4rec.models.pop import Pop
     from bert4rec.training.device import place
     from bert4rec.training.judge import judge, metrics_of, slices_of
     from bert4rec.training.run import Run
@@ -50,6 +52,10 @@ def evaluate_command(
 
     opened = Run.open(run)
     opened.verify()
+    if data is None and not Path(opened.plan.dataset).is_dir():
+        raise NotFoundError(
+            f"The dataset is no longer at {opened.plan.dataset}. Say where it is with --data."
+        )
     dataset = Dataset.open(data or opened.plan.dataset)
     opened.plan.check_dataset(dataset)
     placement = place(device)
@@ -64,11 +70,18 @@ def evaluate_command(
         "split": split,
         "metrics": metrics_of(ranks),
     }
+    pop = Pop.fit(dataset, cut.training_end(split))
+    baseline = {
+        "model": "POP",
+        "stage": "POP",
+        "split": split,
+        "metrics": metrics_of(judge(pop.scores, dataset, cut, split)),
+    }
     slices = slices_of(ranks, dataset, cut, split)
     if json:
-        print_json({**facts, "slices": slices})
+        print_json({**facts, "slices": slices, "pop": baseline["metrics"]})
         return
-    print_results([facts])
+    print_results([facts, baseline])
     for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
         _print_slices(title, slices["sampled"][kind], slices["full"][kind])
 
@@ -118,10 +131,10 @@ def compare_command(
         )
         for each in compared["differences"]
     ]
-    print_table(
-        [f"Difference in {metric}", "mean", "95% interval", "t-test", "Wilcoxon", "over seeds"], differences
-    )
-    say("p-values: t-test and Wilcoxon are paired over users; over seeds is Welch's test.")
+    results.print()
+    columns = ("difference", "95% interval", "t-test\n(users)", "Wilcoxon\n(users)", "Welch\n(seeds)")
+    print_table([metric, *columns], differences)
+    say("The interval is over resampled users; the last three columns are p-values.")
 
 
 def print_results(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -150,7 +163,9 @@ def _print_slices(
         )
         for one, other in zip(sampled, full, strict=True)
     ]
-    print_table([title, "users", "HR@10", "NDCG@10", "HR@10 full", "NDCG@10 full"], rows)
+    results.print()
+    protocols = ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull")
+    print_table([title, "users", *protocols], rows)
 
 
 def _p_value(value: float) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bert4rec.artefact import refuse_existing
-from bert4rec.cli.console import messages, print_json, say
+from bert4rec.cli.console import messages, print_json, say, this_command
 from bert4rec.cli.data import Flag, SplitOptions
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.results import print_results
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert4rec.training.loop import Progress
     from bert4rec.training.run import Plan, Stage
     from bert4rec.training.tracking import Tracker
+    from bert4rec.training.train import Pace
 
 
 def train_command(
@@ -106,7 +107,7 @@ def train_command(
         try:
             run = train(opened, output, plan, around)
         except Interrupted:
-            command = shlex.join(["bert4rec", "train", str(dataset), "-o", str(output), "--resume"])
+            command = shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume"])
             say(f"A checkpoint is written. Go on with:\n  {command}")
             raise
     lines = run.result["lines"]
@@ -193,34 +194,30 @@ class LiveLine:
     def stage(self, stage: "Stage", steps: int) -> None:
         self._stop()
         self._steps = steps
-        aim = (
-            "choosing the number of steps on the validation items"
-            if stage == "selection"
-            else "all but the test items"
-        )
-        say(f"{stage.capitalize()}: {aim}, {'at most ' if stage == 'selection' else ''}{steps:,} steps.")
+        if stage == "selection":
+            say(
+                f"Selection: at most {steps:,} steps; the best number of them is chosen on the validation items."
+            )
+        else:
+            say(f"Refit: {steps:,} steps on all but the test items.")
         if messages.is_terminal:
             self._status = messages.status("starting …")
             self._status.start()
 
-    def progress(self, stage: "Stage", progress: "Progress", loss: float, samples_per_second: float) -> None:
+    def progress(self, stage: "Stage", progress: "Progress", pace: "Pace") -> None:
         last = progress.history[-1] if progress.history else {}
         is_mark = last.get("step") == progress.step
         if is_mark and self._tracker:
-            for name in ("loss", "value"):
-                if name in last:
-                    self._tracker(f"{stage}/{name}", last[name], progress.step)
-        left = (self._steps - progress.step) * progress.seconds / max(1, progress.step)
-        text = f"step {progress.step:,} of {self._steps:,}  loss {loss:.4f}"
+            for name in last.keys() & {"loss", "value"}:
+                self._tracker(f"{stage}/{name}", last[name], progress.step)
+        text = f"step {progress.step:,} of {self._steps:,}  loss {pace.loss:.4f}"
         if progress.best_step:
-            text += (
-                f"  NDCG@10 {last['value']:.4f} (best {progress.best_value:.4f} at {progress.best_step:,})"
-            )
-        text += f"  {samples_per_second:,.0f} samples/s"
+            text += f"  NDCG@10 {last['value']:.4f} (best {progress.best_value:.4f})"
+        speed = f"  {pace.samples_per_second:,.0f} samples/s"
+        if is_mark:
+            say(text + speed)
         if self._status:
-            self._status.update(f"{text}  {timedelta(seconds=round(left))} left")
-        elif is_mark:
-            say(text)
+            self._status.update(f"{timedelta(seconds=round(pace.seconds_left))} left  {text}{speed}")
 
     def say(self, text: str) -> None:
         say(text)

@@ -94,8 +94,9 @@ def _named(asked: str, names: Sequence[str], role: str, where: str) -> str:
         return asked
     if asked.isdecimal() and 1 <= int(asked) <= len(names):
         return names[int(asked) - 1]
-    near = difflib.get_close_matches(asked, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    by_lower_case = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(asked.lower(), by_lower_case, n=1)
+    hint = f" Did you mean {by_lower_case[near[0]]!r}?" if near else ""
     raise DataError(
         f"{where} has no column {asked!r} for --{role}-col. Columns found: {', '.join(names)}.{hint}"
     )

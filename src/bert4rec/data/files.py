@@ -66,7 +66,9 @@ def inspect_file(path: Path) -> LogFile:
     names = _fields(lines[0], separator)
     quote = '"' if separator != "\t" or _has_quoted_field(lines) else None
     if any(_is_number(name) for name in names):
-        return LogFile(path, "csv", separator, tuple(made_up_names(len(names))), has_header=False, quote=quote)
+        return LogFile(
+            path, "csv", separator, tuple(made_up_names(len(names))), has_header=False, quote=quote
+        )
     return LogFile(path, "csv", separator, tuple(names), quote=quote)
 
 

@@ -5,15 +5,21 @@ import numpy as np
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Split
 
+FEW_USERS = 500
+"""With fewer, HR@10 is uncertain by more than two points either way."""
+
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     """One sentence for each way in which this split flatters or handicaps a model on this dataset."""
-    found = [
-        _future_popularity(dataset, split),
-        _items_only_in_test(dataset, split),
-        _ties_across_cut(dataset, split),
-    ]
+    checks = (_few_users, _future_popularity, _items_only_in_test, _ties_across_cut)
+    found = [check(dataset, split) for check in checks]
     return [warning for warning in found if warning]
+
+
+def _few_users(dataset: Dataset, split: Split) -> str | None:
+    if len(split.test) >= FEW_USERS or len(split.test) == dataset.num_users:
+        return None
+    return f"Only {len(split.test):,} of {dataset.num_users:,} users are tested on: expect noisy numbers."
 
 
 def _future_popularity(dataset: Dataset, split: Split) -> str | None:
@@ -31,7 +37,7 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
         return None
     return (
         f"Leave-one-out leaks the future: for the average test item, {share:.0%} of the training actions happen after "
-        "it. Models learn what will become popular. To measure without this, use --split time."
+        "it. Models learn what will become popular. To measure without this, use --split time --test-from 0.9."
     )
 
 

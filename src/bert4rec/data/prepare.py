@@ -15,7 +15,7 @@ from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset
 from bert4rec.data.filters import Actions, Filters, apply_filters, repeats
 from bert4rec.data.log import Log
 from bert4rec.data.negatives import NegativeKind, draw_negatives
-from bert4rec.data.splits import SplitSpec
+from bert4rec.data.splits import SplitSpec, make_split
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,7 +63,7 @@ def prepare(
         if actions.times is not None:
             np.save(folder / "times.npy", actions.times)
         _write_users(folder / "users.parquet", log.user_ids, users, user_counts)
-        _write_items(folder / "items.parquet", log, items, item_counts)
+        notes += _write_items(folder / "items.parquet", log, items, item_counts)
         del actions
         for kind in recipe.negatives:
             drawn = draw_negatives(
@@ -92,6 +92,7 @@ def prepare(
                 "notes": [*log.notes, *notes],
             },
         )
+        make_split(Dataset.open(folder))  # an impossible split must not take an old dataset's place
     return Dataset.open(target)
 
 
@@ -143,21 +144,24 @@ def _write_users(path: Path, ids: "pl.Series", users: NDArray[np.int64], counts:
     pl.DataFrame(columns).write_parquet(path)
 
 
-def _write_items(path: Path, log: Log, numbers: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
+def _write_items(path: Path, log: Log, numbers: NDArray[np.int32], counts: NDArray[np.int64]) -> list[str]:
+    """Write the table of items; says how many of them the catalogue knows."""
     import polars as pl
 
     kept = np.flatnonzero(numbers)
     table = pl.DataFrame({"number": numbers[kept], "id": log.item_ids.gather(kept)}).sort("number")
     table = table.with_columns(pl.Series("count", counts))
-    if log.item_columns is not None:
-        known = log.item_columns.with_columns(pl.col("id").cast(pl.String)).unique("id", keep="first")
-        known = known.drop([name for name in ("number", "count") if name in known.columns])
-        table = (
-            table.with_columns(pl.col("id").cast(pl.String).alias("id as text"))
-            .join(known, left_on="id as text", right_on="id", how="left", maintain_order="left")
-            .drop("id as text")
-        )
-    table.write_parquet(path)
+    if log.item_columns is None:
+        table.write_parquet(path)
+        return []
+    known = log.item_columns.with_columns(pl.col("id").cast(pl.String)).unique("id", keep="first")
+    known = known.drop([name for name in ("number", "count") if name in known.columns])
+    table = table.with_columns(pl.col("id").cast(pl.String).alias("id as text"))
+    found = table["id as text"].is_in(known["id"].implode()).sum()
+    table = table.join(known, left_on="id as text", right_on="id", how="left", maintain_order="left")
+    table.drop("id as text").write_parquet(path)
+    more = ", ".join(name for name in known.columns if name != "id")
+    return [f"{found:,} of {len(kept):,} items are described ({more})."]
 
 
 def _checksum(folder: Path) -> str:

@@ -122,7 +122,13 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
     valid_users = np.flatnonzero((valid_cut > begin) & (valid_cut < test_cut))
     test_users = np.flatnonzero((test_cut > begin) & (test_cut < end))
     if not len(test_users):
-        raise DataError("No user acts both before and after the chosen test date. Choose another date.")
+        first, last = (
+            format_moment(int(moment)) for moment in (_times(dataset).min(), _times(dataset).max())
+        )
+        raise DataError(
+            f"No user acts both before and after {format_moment(test_from)}. The log runs from {first} to {last}: "
+            "choose a date between them with --test-from."
+        )
     return Split(
         kind="time",
         valid_cut=valid_cut,

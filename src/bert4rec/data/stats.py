@@ -39,8 +39,9 @@ def popularity_curve(counts: NDArray[np.int64]) -> dict[str, float]:
     """Share of all actions that falls on the most popular 0.1%, 1%, … of the items."""
     reached = np.cumsum(np.sort(counts)[::-1]) / counts.sum()
     return {
-        f"{share:.1%}": round(float(reached[max(1, round(share * len(counts))) - 1]), 4)
+        f"{share:.1%}": round(float(reached[round(share * len(counts)) - 1]), 4)
         for share in CURVE_POINTS
+        if share * len(counts) >= 1
     }
 
 

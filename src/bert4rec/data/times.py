@@ -46,7 +46,7 @@ class TimeReader:
             row = int(bad.arg_max() or 0)
             raise DataError(
                 f"{where}, row {first_row + row}: {values[row]!r} in column {self.column!r} is not a time. Expected "
-                f"{self.describe()}, as in the rows before; ISO dates begin with the year, as in 2024-01-31."
+                f"{self.describe()}. Dates begin with the year, as in 2024-01-31."
             )
         return micros
 

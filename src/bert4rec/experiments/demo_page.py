@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert4rec.experiments.demo import MODELS, Demo, Example
 
-METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@10", "MRR")
+METRICS = ("NDCG@10", "HR@10", "HR@1", "MRR")
 PROTOCOLS = {
     "full": ("Full ranking", "Every item of the catalogue that the user has not had is a candidate."),
     "sampled": ("The paper's protocol", "The item that came next, among 100 others drawn by popularity."),
@@ -25,7 +25,7 @@ th:first-child, td:first-child { text-align: left; }
 .user { border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; break-inside: avoid; }
 .user h3 { font-size: 1rem; margin: 0 0 .4rem; } .user h4 { font-size: .85rem; margin: .8rem 0 .2rem; }
 ol { margin: 0; padding-left: 1.4rem; font-size: .92rem; }
-.hit { color: var(--good); font-weight: 600; }
+.hit { color: var(--good); font-weight: 600; } li.hit::after { content: " ✓"; }
 footer { margin-top: 3rem; font-size: .9rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 code { background: var(--soft); padding: .1em .3em; border-radius: 4px; }
 """
@@ -39,6 +39,8 @@ def write_page(demo: Demo, path: Path, *, next_command: str) -> None:
 <p>A made-up shop with {dataset.num_users:,} visitors, {dataset.num_items:,} items and {dataset.num_actions:,} actions.
 Each model sees what a visitor did and ranks what may come next; the visitor's true next item is hidden.
 Since the shop is made up, the <b>best possible</b> ranking is known: no model can beat it.</p>
+<p>POP offers everybody the most popular items. HR@10 is the share of visitors whose next item is among the first
+ten; NDCG@10 and MRR also reward a place near the top.</p>
 <p>BERT4Rec reaches <b>{demo.share_of_best:.0%}</b> of the best possible NDCG@10.</p>
 {"".join(_table(demo, protocol) for protocol in PROTOCOLS)}
 <h2>Three visitors</h2>
@@ -60,9 +62,9 @@ def _table(demo: Demo, protocol: str) -> str:
         cells = "".join(f"<td>{metrics[metric]:.3f}</td>" for metric in METRICS)
         share = metrics["NDCG@10"] / best
         bar = f'<td style="text-align:left"><span class="bar" style="width:{6 * share:.2f}rem"></span> {share:.0%}</td>'
-        rows.append(f"<tr><td>{name}</td>{cells}{bar}</tr>")
+        rows.append(f"<tr><td>{name}</td>{bar}{cells}</tr>")
     heads = "".join(f"<th>{metric}</th>" for metric in METRICS)
-    head = f'<tr><th></th>{heads}<th style="text-align:left">of the best NDCG@10</th></tr>'
+    head = f'<tr><th></th><th style="text-align:left">share of the best</th>{heads}</tr>'
     return f'<h2>{title}</h2><p>{text}</p><div class="wide"><table>{head}{"".join(rows)}</table></div>'
 
 

@@ -32,7 +32,10 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[s
     """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
     systems = group_runs([Run.open(path) for path in paths])
     if len(systems) < 2:
-        raise UsageError("There is nothing to compare: name runs of at least two systems.")
+        raise UsageError(
+            f"There is nothing to compare: the {len(paths)} runs named differ in nothing but their seed. "
+            "Name runs with different settings."
+        )
     first, *others = systems
     return {
         "dataset": first.runs[0].plan.dataset_name,
@@ -69,7 +72,7 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
 
 
 def _name(runs: list[Run]) -> str:
-    return runs[0].path.name if len(runs) == 1 else f"{runs[0].path.name} and {len(runs) - 1} more seeds"
+    return runs[0].path.name if len(runs) == 1 else f"{runs[0].path.name} … {runs[-1].path.name}"
 
 
 def _difference(one: System, other: System, metric: str, protocol: str) -> dict[str, Any]:

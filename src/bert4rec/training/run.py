@@ -68,7 +68,7 @@ class Plan:
     ) -> "Plan":
         """A plan for this dataset, cut as it was prepared unless `split` says otherwise."""
         return cls(
-            dataset=str(dataset.path),
+            dataset=str(dataset.path.absolute()),
             dataset_name=dataset.name,
             data_checksum=dataset.checksum,
             num_items=dataset.num_items,
@@ -104,7 +104,7 @@ class Plan:
             config, split = make_config(values.pop("config")), SplitSpec(**values.pop("split"))
             del values["schema"], values["model"]
             return cls(**values, config=config, split=split)
-        except (ValueError, KeyError, TypeError, UsageError) as error:
+        except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
 
 

@@ -34,12 +34,22 @@ SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How training is going right now."""
+
+    loss: float
+    samples_per_second: float
+    seconds_left: float
+    """Of this stage, if it runs to its end."""
+
+
 class Listener(Protocol):
     """Who watches a run: a live line, a log, a tracker."""
 
     def stage(self, stage: Stage, steps: int) -> None: ...
 
-    def progress(self, stage: Stage, progress: Progress, loss: float, samples_per_second: float) -> None: ...
+    def progress(self, stage: Stage, progress: Progress, pace: "Pace") -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -100,11 +110,12 @@ class _Trainer:
         loop = self._loop("valid")
         if not kept.exists():
             scorer = loop.task.scorer()
-            hooks = self._hooks(
-                "selection", lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC]
+            progress = self._run(
+                loop,
+                "selection",
+                self.plan.config.training.steps,
+                lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC],
             )
-            progress = self._run(loop, "selection", self.plan.config.training.steps, hooks)
-            # No times beside the weights: two runs of equal settings leave equal files.
             save_tensors(kept, loop.best, {"tag": tag, "best_step": progress.best_step})
         weights, state = load_tensors(kept)
         if state.get("tag") != tag:
@@ -118,7 +129,7 @@ class _Trainer:
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         loop = self._loop("test")
-        progress = self._run(loop, "refit", selection.steps, self._hooks("refit", None))
+        progress = self._run(loop, "refit", selection.steps)
         save_tensors(self.folder / "model.safetensors", loop.task.model.state_dict())
         return self._fitted(loop, "refit", progress.step, progress.seconds)
 
@@ -153,25 +164,25 @@ class _Trainer:
             task, self.plan.config.training, device=placement.device, seed=seed, compile_step=compile_step
         )
 
-    def _run(self, loop: Loop, stage: Stage, steps: int, hooks: Hooks) -> Progress:
+    def _run(
+        self, loop: Loop, stage: Stage, steps: int, validate: Callable[[], float] | None = None
+    ) -> Progress:
         self.around.listener.stage(stage, steps)
         checkpoint, tag = self._checkpoint(stage), self._tag(stage)
         if checkpoint.exists():
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
-        progress = loop.run(steps, hooks, checkpoint, tag)
-        loop.task.model.eval()
-        return progress
-
-    def _hooks(self, stage: Stage, validate: Callable[[], float] | None) -> Hooks:
-        batch_size = self.plan.config.training.batch_size
 
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
             if progress.history and progress.history[-1]["step"] == progress.step:
                 self._write_progress(stage, progress.history)
-            self.around.listener.progress(stage, progress, loss, steps_per_second * batch_size)
+            samples_per_second = steps_per_second * self.plan.config.training.batch_size
+            seconds_left = (steps - progress.step) / max(1e-9, steps_per_second)
+            self.around.listener.progress(stage, progress, Pace(loss, samples_per_second, seconds_left))
 
-        return Hooks(validate=validate, report=report, should_stop=self.around.should_stop)
+        progress = loop.run(steps, Hooks(validate, report, self.around.should_stop), checkpoint, tag)
+        loop.task.model.eval()
+        return progress
 
     def _fitted(self, loop: Loop, stage: Stage, steps: int, seconds: float) -> _Fitted:
         loop.task.model.eval()
