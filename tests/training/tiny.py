@@ -14,7 +14,7 @@ from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Progress
 from bert4rec.training.run import Plan, Run, Stage
-from bert4rec.training.train import Surroundings, train
+from bert4rec.training.train import Pace, Surroundings, train
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "model": {"dim": 16, "layers": 2, "heads": 2, "max_length": 8},
@@ -60,7 +60,7 @@ class Witness:
     def stage(self, stage: Stage, steps: int) -> None:
         self.stages.append((stage, steps))
 
-    def progress(self, stage: Stage, progress: Progress, loss: float, samples_per_second: float) -> None: ...
+    def progress(self, stage: Stage, progress: Progress, pace: Pace) -> None: ...
 
     def say(self, text: str) -> None:
         self.said.append(text)

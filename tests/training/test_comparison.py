@@ -1,0 +1,128 @@
+"""Comparisons of runs whose ranks were planted, so that the answers are known."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import log2
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert4rec.artefact import write_manifest
+from bert4rec.data.splits import SplitSpec
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.evaluation.protocol import Ranks
+from bert4rec.training.comparison import compare_runs, group_runs
+from bert4rec.training.judge import save_ranks
+from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run
+from tests.training.tiny import tiny_config
+
+Plant = Callable[..., Path]
+PLAN = Plan(
+    dataset="nowhere",
+    dataset_name="planted",
+    data_checksum="abc",
+    num_items=10,
+    config=tiny_config(),
+    preset=None,
+    seed=1,
+    split=SplitSpec(),
+)
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Plant:
+    """Write a finished run with these ranks of the test items; the other facts are those of PLAN."""
+
+    def run(name: str, sampled: list[int], full: list[int] | None = None, **facts: object) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        replace(PLAN, **facts).save(folder)  # type: ignore[arg-type]
+        ranks = [np.array(each, np.int32) for each in (sampled, full or sampled)]
+        if sampled:
+            save_ranks(folder, "test", Ranks(*ranks))
+        write_manifest(folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+        return folder
+
+    return run
+
+
+WIDER = tiny_config("model.dim=32")
+
+
+def test_means_and_differences_are_those_one_computes_by_hand(plant: Plant) -> None:
+    runs = [plant("narrow", [0, 1, 9, 10]), plant("wide", [0, 0, 1, 10], config=WIDER)]
+    found = compare_runs(runs, metric="NDCG@10", protocol="sampled")
+    narrow, wide = (system["metrics"] for system in found["systems"])
+    assert narrow["HR@1"] == 1 / 4
+    assert narrow["HR@10"] == 3 / 4
+    assert narrow["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 10 + 1 / 11) / 4)
+    assert narrow["NDCG@10"] == pytest.approx((1 + 1 / log2(3) + 1 / log2(11)) / 4)
+    assert wide["NDCG@10"] == pytest.approx((1 + 1 + 1 / log2(3)) / 4)
+    (difference,) = found["differences"]
+    assert (difference["name"], difference["against"]) == ("wide", "narrow")
+    assert difference["users"]["difference"] == pytest.approx(wide["NDCG@10"] - narrow["NDCG@10"])
+    assert difference["users"]["low"] <= difference["users"]["difference"] <= difference["users"]["high"]
+    assert difference["seeds"] is None
+
+
+def test_the_protocol_and_the_metric_asked_for_are_compared(plant: Plant) -> None:
+    runs = [plant("one", [0, 0, 0], [5, 5, 5]), plant("other", [0, 0, 0], [1, 1, 5], config=WIDER)]
+    sampled = compare_runs(runs, metric="HR@5", protocol="sampled")["differences"][0]["users"]
+    full = compare_runs(runs, metric="HR@5", protocol="full")["differences"][0]["users"]
+    assert sampled["difference"] == 0
+    assert full["difference"] == pytest.approx(2 / 3)
+
+
+def test_runs_that_differ_only_in_their_seed_are_one_system(plant: Plant) -> None:
+    runs = [
+        plant("a", [0, 9, 9], seed=1),
+        plant("b", [0, 0, 9], seed=2),
+        plant("c", [0, 0, 0], seed=1, config=WIDER),
+        plant("d", [0, 9, 0], seed=2, config=WIDER),
+        plant("e", [9, 9, 9], seed=1, refit=False),
+    ]
+    found = compare_runs(runs, metric="HR@1", protocol="sampled")
+    assert [(system["name"], system["seeds"]) for system in found["systems"]] == [
+        ("a … b", 2),
+        ("c … d", 2),
+        ("e", 1),
+    ]
+    assert [system["metrics"]["HR@1"] for system in found["systems"]] == pytest.approx([3 / 6, 5 / 6, 0])
+    several, single = found["differences"]
+    assert several["users"]["difference"] == pytest.approx(2 / 6)
+    assert several["seeds"]["difference"] == pytest.approx(2 / 6)
+    assert single["users"]["difference"] == pytest.approx(-3 / 6)
+    assert single["seeds"] is None
+
+
+def test_a_preset_is_only_a_name_for_settings(plant: Plant) -> None:
+    runs = [plant("a", [0], seed=1, preset="demo"), plant("b", [0], seed=2)]
+    assert len(group_runs([Run.open(run) for run in runs])) == 1
+
+
+@pytest.mark.parametrize(
+    "facts", [{"data_checksum": "xyz"}, {"split": SplitSpec("time", "0.9")}], ids=["data", "split"]
+)
+def test_runs_on_different_data_or_splits_are_refused_by_name(plant: Plant, facts: dict[str, object]) -> None:
+    runs = [plant("one", [0, 1]), plant("other", [0, 1], config=WIDER, **facts)]
+    with pytest.raises(DataError, match=r"other and .*one were trained on different data or splits"):
+        compare_runs(runs, metric="MRR", protocol="full")
+
+
+def test_a_single_system_has_nothing_to_be_compared_with(plant: Plant) -> None:
+    runs = [plant("one", [0, 1], seed=1), plant("other", [1, 0], seed=2)]
+    with pytest.raises(UsageError, match="differ in nothing but their seed"):
+        compare_runs(runs, metric="MRR", protocol="full")
+
+
+def test_a_run_named_twice_does_not_count_as_two_seeds(plant: Plant) -> None:
+    one, other = plant("one", [0, 1]), plant("other", [1, 0], config=WIDER)
+    with pytest.raises(UsageError, match=r"other repeats .*other: same settings, same seed 1"):
+        compare_runs([one, other, other], metric="MRR", protocol="full")
+
+
+def test_a_run_that_never_looked_at_the_test_items_is_refused_with_what_to_do(plant: Plant) -> None:
+    runs = [plant("one", [0, 1]), plant("other", [], config=WIDER, test=False)]
+    with pytest.raises(NotFoundError, match=r"never judged on the test items. Do so with: bert4rec evaluate"):
+        compare_runs(runs, metric="MRR", protocol="full")
