@@ -58,7 +58,11 @@ def test_imports_point_one_way() -> None:
         part = part_of(module)
         if part in ("cli", "__init__", "__main__"):
             continue
-        ours = {name.split(".")[1] for name in imports_of(ast.parse(module.read_text())) if name.startswith("bert4rec.")}
+        ours = {
+            name.split(".")[1]
+            for name in imports_of(ast.parse(module.read_text()))
+            if name.startswith("bert4rec.")
+        }
         assert ours <= MAY_IMPORT[part] | {part}, f"{module} imports {ours - MAY_IMPORT[part] - {part}}"
 
 

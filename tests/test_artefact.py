@@ -13,9 +13,9 @@ from bert4rec.errors import DataError, NotFoundError, UsageError
 
 
 def write(target: Path, text: str = "content", **options: bool) -> None:
-    with new_folder(target, **options) as folder:
+    with new_folder(target, "thing.json", **options) as folder:
         (folder / "data.txt").write_text(text)
-        write_manifest(folder, "thing.json", {"schema": 1})
+        write_manifest(folder, "thing.json", {"format": "bert4rec thing", "schema": 1})
 
 
 def read(target: Path) -> None:
@@ -34,7 +34,10 @@ def test_a_finished_folder_has_its_files_and_nothing_lies_beside_it(tmp_path: Pa
 
 def test_an_error_half_way_leaves_the_old_folder_whole(tmp_path: Path) -> None:
     write(tmp_path / "thing", "old")
-    with pytest.raises(OSError, match="disk full"), new_folder(tmp_path / "thing", overwrite=True) as folder:
+    with (
+        pytest.raises(OSError, match="disk full"),
+        new_folder(tmp_path / "thing", "thing.json", overwrite=True) as folder,
+    ):
         (folder / "data.txt").write_text("half")
         raise OSError("disk full")
     assert (tmp_path / "thing" / "data.txt").read_text() == "old"
@@ -50,10 +53,13 @@ def test_an_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_something_else_wrote_is_never_replaced(tmp_path: Path) -> None:
+    """Not even where it holds JSON, or something else of ours."""
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("meow")
-    with pytest.raises(UsageError, match="does not look like"):
-        write(tmp_path / "photos", overwrite=True)
+    for name, text in (("package.json", "{}"), ("thing.json", "[1]"), ("thing.json", '{"schema": 1}')):
+        (tmp_path / "photos" / name).write_text(text)
+        with pytest.raises(UsageError, match=r"has no thing\.json of bert4rec, so it is never replaced"):
+            write(tmp_path / "photos", overwrite=True)
     assert (tmp_path / "photos" / "cat.jpg").exists()
 
 
@@ -96,7 +102,7 @@ import bert4rec.cli
 from bert4rec.artefact import new_folder
 
 def half_way():
-    with new_folder(Path({str(tmp_path / "thing")!r})) as folder:
+    with new_folder(Path({str(tmp_path / "thing")!r}), "thing.json") as folder:
         (folder / "data.txt").write_text("half")
         print("writing", flush=True)
         sys.stdin.read()

@@ -7,12 +7,12 @@ and renamed when it is complete, so a full disk, an error or Ctrl-C leaves whate
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
@@ -20,13 +20,17 @@ Manifest = dict[str, Any]
 
 
 @contextmanager
-def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise."""
+def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise.
+
+    Only a folder of the same kind, told by its manifest, is ever replaced.
+    """
     target = target.absolute()
-    refuse_existing(target, overwrite=overwrite)
+    refuse_existing(target, manifest, overwrite=overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.parent / f".{target.name}.unfinished-{os.getpid()}"
-    replaced = target.parent / f".{target.name}.replaced-{os.getpid()}"
+    mark = uuid4().hex[:8]
+    unfinished = target.parent / f".{target.name}.unfinished-{mark}"
+    replaced = target.parent / f".{target.name}.replaced-{mark}"
     unfinished.mkdir()
     try:
         yield unfinished
@@ -42,14 +46,21 @@ def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def refuse_existing(target: Path, *, overwrite: bool) -> None:
+def refuse_existing(target: Path, manifest: str, *, overwrite: bool) -> None:
     """Say at once, before any long work, that `target` will not be replaced."""
     if not target.exists():
         return
+    if not target.is_dir() or (any(target.iterdir()) and not _is_ours(target / manifest)):
+        raise UsageError(f"{target} exists and has no {manifest} of bert4rec, so it is never replaced.")
     if not overwrite:
         raise UsageError(f"{target} exists already. Choose another name, or pass --overwrite to replace it.")
-    if not target.is_dir() or (any(target.iterdir()) and not any(target.glob("*.json"))):
-        raise UsageError(f"{target} does not look like something this tool wrote; it will not be replaced.")
+
+
+def _is_ours(manifest: Path) -> bool:
+    try:
+        return "bert4rec" in str(json.loads(manifest.read_text(encoding="utf-8"))["format"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
@@ -57,10 +68,16 @@ def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
     files = {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(folder.iterdir())
-        if path.is_file() and path.name != name
+        if path.is_file() and path.name != name and not path.name.startswith(".")
     }
-    text = json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False)
-    (folder / name).write_text(text + "\n", encoding="utf-8")
+    write_text(folder / name, json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file so that it is always whole."""
+    unfinished = path.with_name(f".{path.name}.unfinished-{uuid4().hex[:8]}")
+    unfinished.write_text(text + "\n", encoding="utf-8")
+    unfinished.replace(path)
 
 
 def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifest:

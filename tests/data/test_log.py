@@ -148,6 +148,40 @@ def test_quotes_in_a_tab_separated_file_are_characters_unless_they_surround_a_fi
     assert rows_of(read_log([tmp_path / "quoted.tsv"])) == [("a", "tea\tgreen")]
 
 
+def test_columns_by_place_mean_that_the_first_line_is_data_unless_it_names_columns(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("ann,tea\nbob,jam\n")
+    assert rows_of(read_log([tmp_path / "plain.csv"], ColumnRequest("1", "2"))) == [
+        ("ann", "tea"),
+        ("bob", "jam"),
+    ]
+    (tmp_path / "named.csv").write_text("user,item\nann,tea\n")
+    assert rows_of(read_log([tmp_path / "named.csv"], ColumnRequest("1", "2"))) == [("ann", "tea")]
+
+
+def test_brackets_in_a_name_do_not_read_another_file(tmp_path: Path) -> None:
+    (tmp_path / "log[1].jsonl").write_text('{"user": "a", "item": 1}\n')
+    (tmp_path / "log1.jsonl").write_text('{"user": "b", "item": 2}\n')
+    assert rows_of(read_log([tmp_path / "log[1].jsonl"])) == [("a", 1)]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_user(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("\ufeff7 tea\n7 jam\n")
+    assert rows_of(read_log([tmp_path / "log.txt"])) == [(7, "tea"), (7, "jam")]
+
+
+def test_rows_of_user_item_and_time_between_blanks_are_a_table(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("1 10 978300760\n1 20 978300761\n")
+    log = read_log([tmp_path / "log.txt"], ColumnRequest(user="1", item="2", time="3"))
+    assert rows_of(log) == [(1, 10, 978300760), (1, 20, 978300761)]
+    with pytest.raises(DataError, match="--user-col"):
+        read_log([tmp_path / "log.txt"])
+
+
+def test_a_time_column_can_be_left_aside(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,date\na,1,12/31/2020\n")
+    assert rows_of(read_log([tmp_path / "log.csv"], ColumnRequest(time="none"))) == [("a", 1)]
+
+
 def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text('user,item,title\na,1,"Tea, green"\nb,1,Tea\nb,2,Jam\n')
     columns = read_log([tmp_path / "log.csv"]).item_columns
@@ -176,6 +210,13 @@ def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
         ("a.jsonl", b'{"user": 1, "item": 2}\n{"user": 1 "item": 2}\n', r"a\.jsonl:2: not a line of JSON"),
         ("a.jsonl", b'{"user": 1, "item": 2}\n[1, 2]\n', r"a\.jsonl:2: expected one JSON object"),
         ("a.parquet", b"PAR1 is not enough", "cannot be read|cut off"),
+        ("a.csv", b"user,user,item\na,b,1\n", "two columns called 'user'"),
+        (
+            "a.csv",
+            b"user,item,time\na,1,1600000000\na,2,1600000001\nb,2,1600000000000\n",
+            "row 3: '1600000000000'",
+        ),
+        ("a.jsonl", b'{"user": {"id": 1}, "item": 2}\n', "not single ids"),
         ("a.txt", b"1 2\n3\n", r"a\.txt:2: a user without an item"),
     ],
 )

@@ -115,6 +115,21 @@ def test_a_catalogue_adds_to_the_titles_of_the_log(tmp_path: Path) -> None:
     assert joined.rows() == [("1", "ONE", "x"), ("2", "two", None)]
 
 
+@pytest.mark.parametrize("columns", ["id,movie", "id,item_id,title"])
+def test_the_id_of_an_item_is_found_among_its_lookalikes(tmp_path: Path, columns: str) -> None:
+    rows = {"id,movie": "7,Heat", "id,item_id,title": "row-1,7,Heat"}
+    (tmp_path / "items.csv").write_text(f"{columns}\n{rows[columns]}\n")
+    assert read_items(tmp_path / "items.csv")["id"].to_list() == ["7"]
+
+
+def test_users_with_few_items_left_are_counted(tmp_path: Path) -> None:
+    events = [("a", item, 1) for item in "uvwxyz"] + [("b", "u", 1)]
+    dataset = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=EVERYTHING)
+    assert any(
+        "1 of 2 users have left fewer than 3 items untouched" in note for note in dataset.manifest["notes"]
+    )
+
+
 def test_a_catalogue_without_ids_is_refused(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("colour,size\nred,1\n")
     with pytest.raises(

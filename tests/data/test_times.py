@@ -27,6 +27,9 @@ def read(values: list[object]) -> list[int | None]:
         NEW_YEAR,
         float(NEW_YEAR),
         "2020-01-01",
+        "20200101",
+        20200101,
+        " 2020-01-01 ",
         "2020/01/01",
         "2020-01-01 00:00:00",
         "2020-01-01T00:00:00Z",
@@ -72,7 +75,9 @@ def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
 
 def test_moments_on_the_command_line() -> None:
     assert parse_moment("2020-01-01") == parse_moment(str(NEW_YEAR)) == NEW_YEAR * 1_000_000
+    assert parse_moment("2020") == parse_moment("20200101") == NEW_YEAR * 1_000_000
     assert format_moment(parse_moment("2020-01-01T10:00:01")) == "2020-01-01 10:00:01"
     assert format_moment(parse_moment("2020-01-01")) == "2020-01-01"
-    with pytest.raises(UsageError, match="not a date"):
-        parse_moment("tomorrow")
+    for text in ("tomorrow", "inf", "7"):
+        with pytest.raises(UsageError, match="not a date"):
+            parse_moment(text)

@@ -22,6 +22,7 @@ PLAN = Plan(
     dataset="nowhere",
     dataset_name="planted",
     data_checksum="abc",
+    candidates_checksum="def",
     num_items=10,
     config=tiny_config(),
     preset=None,
@@ -102,11 +103,13 @@ def test_a_preset_is_only_a_name_for_settings(plant: Plant) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [{"data_checksum": "xyz"}, {"split": SplitSpec("time", "0.9")}], ids=["data", "split"]
+    "facts",
+    [{"data_checksum": "xyz"}, {"candidates_checksum": "xyz"}, {"split": SplitSpec("time", "0.9")}],
+    ids=["data", "candidates", "split"],
 )
 def test_runs_on_different_data_or_splits_are_refused_by_name(plant: Plant, facts: dict[str, object]) -> None:
     runs = [plant("one", [0, 1]), plant("other", [0, 1], config=WIDER, **facts)]
-    with pytest.raises(DataError, match=r"other and .*one were trained on different data or splits"):
+    with pytest.raises(DataError, match=r"other and .*one had different data, candidates or splits"):
         compare_runs(runs, metric="MRR", protocol="full")
 
 

@@ -139,12 +139,10 @@ def test_a_split_by_time_is_trained_and_judged(make_dataset: MakeDataset, tmp_pa
     assert len(load_ranks(run.path, "test").full) < dataset.num_users
 
 
-def test_a_split_that_leaves_nothing_to_learn_from_is_refused(
-    make_dataset: MakeDataset, tmp_path: Path
-) -> None:
+def test_a_split_that_leaves_nobody_to_ask_is_refused(make_dataset: MakeDataset, tmp_path: Path) -> None:
     histories = random_histories()
     dataset = make_dataset(histories, times=[time for history in histories for time in range(len(history))])
-    with pytest.raises(DataError, match="nothing to train on"):
+    with pytest.raises(DataError, match="leaves nobody to validate"):
         train_tiny(dataset, tmp_path / "run", split=SplitSpec("time", test_from="0.4"))
 
 

@@ -53,6 +53,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
+        if "requested and" in str(error):  # what NumPy says when a write falls short
+            error.strerror = f"the disk is full ({error})"
         messages.print(
             f"[bold red]Error:[/] {_plain(where + (error.strerror or str(error)))}", soft_wrap=True
         )

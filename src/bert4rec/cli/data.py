@@ -27,7 +27,7 @@ class ColumnOptions:
     item_col: str | None = None
     """Column of the item."""
     time_col: str | None = None
-    """Column of the time: epoch numbers or ISO dates. Without one, the order of the rows counts."""
+    """Column of the time: epoch numbers or ISO dates. With `none`, the order of the rows counts."""
     title_col: str | None = None
     """Column of the item's title."""
     items: Path | None = None
@@ -95,7 +95,7 @@ def prepare_command(
     columns: ColumnOptions = ColumnOptions(),
     filters: FilterOptions = FilterOptions(),
     split: SplitOptions = SplitOptions(),
-    negatives: Literal["popularity", "uniform", "both"] = "popularity",
+    negatives: Literal["popularity", "both"] = "popularity",
     seed: int = 0,
 ) -> None:
     """Turn an interaction log into a dataset folder.
@@ -118,15 +118,16 @@ def prepare_command(
     json
         Print the statistics as JSON.
     negatives
-        How the 100 stored candidates of each user are drawn.
+        How the 100 stored candidates of each user are drawn; `both` adds a set that is drawn uniformly.
     seed
         Of the candidates, and of synthetic data.
     """
     from bert4rec.artefact import refuse_existing
+    from bert4rec.data.dataset import MANIFEST
     from bert4rec.data.items import join_items, read_items
     from bert4rec.data.prepare import Recipe, prepare
 
-    refuse_existing(output, overwrite=overwrite)
+    refuse_existing(output, MANIFEST, overwrite=overwrite)
     if not source:
         raise UsageError("Name a file, a folder, or a data set such as ml-1m or synthetic.")
     read = _read_source(source, from_path, like, columns, seed)
@@ -136,7 +137,7 @@ def prepare_command(
     recipe = Recipe(
         filters=filters.to_filters(read.min_item_actions),
         split=split.to_spec() or SplitSpec(),
-        negatives=("popularity", "uniform") if negatives == "both" else (negatives,),
+        negatives=("popularity", "uniform") if negatives == "both" else ("popularity",),
         seed=seed,
     )
     dataset = prepare(

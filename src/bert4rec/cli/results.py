@@ -7,10 +7,11 @@ from typing import Any, Literal
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
+from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part
 from bert4rec.errors import NotFoundError
+from bert4rec.evaluation.metrics import METRICS
 
-METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 PROTOCOLS = {"sampled": "100 sampled negatives", "full": "full ranking"}
 Protocol = Literal["sampled", "full"]
 
@@ -20,6 +21,7 @@ def evaluate_command(
     *,
     split: Part = "test",
     data: Path | None = None,
+    negatives: NegativeKind = "popularity",
     device: str = "auto",
     json: Flag = False,
 ) -> None:
@@ -36,6 +38,8 @@ def evaluate_command(
         Which held-out items to judge on.
     data
         The dataset, if it has moved since the training.
+    negatives
+        Which stored candidates to rank among; ranks are kept for popularity only.
     device
         auto, cpu, cuda or cuda:1.
     json
@@ -57,12 +61,14 @@ def evaluate_command(
             f"The dataset is no longer at {opened.plan.dataset}. Say where it is with --data."
         )
     dataset = Dataset.open(data or opened.plan.dataset)
+    dataset.verify()
     opened.plan.check_dataset(dataset)
     placement = place(device)
     cut = make_split(dataset, opened.plan.split)
     scorer = make_scorer(opened.load_model(split, placement.device), dtype=placement.dtype)
-    ranks = judge(scorer, dataset, cut, split, placement.device.type)
-    opened.keep_ranks(split, ranks)
+    ranks = judge(scorer, dataset, cut, split, placement.device.type, negatives)
+    if negatives == "popularity":
+        opened.keep_ranks(split, ranks)
     facts = {
         "dataset": dataset.name,
         "model": "bert4rec",
@@ -75,7 +81,7 @@ def evaluate_command(
         "model": "POP",
         "stage": "POP",
         "split": split,
-        "metrics": metrics_of(judge(pop.scores, dataset, cut, split)),
+        "metrics": metrics_of(judge(pop.scores, dataset, cut, split, candidates=negatives)),
     }
     slices = slices_of(ranks, dataset, cut, split)
     if json:

@@ -36,7 +36,7 @@ def train_command(
     output: Annotated[Path, Parameter(alias="-o")],
     preset: str | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
-    seed: int = 1,
+    seed: int | None = None,
     refit: bool = True,
     test: bool = True,
     split: SplitOptions = SplitOptions(),
@@ -57,15 +57,15 @@ def train_command(
     output
         Folder of the run.
     preset
-        Settings to start from: ml-1m, beauty, steam, ml-20m, demo, or one of these with -paper for the paper's own.
+        Settings to start from: ml-1m, beauty, steam, ml-20m (each also with -paper: the paper's own), demo.
     settings
         Change one setting, such as model.dim=256. May be given several times.
     seed
-        Of weights, batches, masks and dropout.
+        Of weights, batches, masks and dropout. [default: 1]
     refit
         Train again on all but the test items once the number of steps is chosen, as the paper's authors did.
     test
-        Look at the test items in the end. Say --no-test while you are still choosing settings.
+        Refit and look at the test items in the end. Say --no-test while you are still choosing settings.
     device
         auto, cpu, cuda or cuda:1.
     compile_step
@@ -86,32 +86,41 @@ def train_command(
     from bert4rec.data.dataset import Dataset
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
-    from bert4rec.training.run import Plan
+    from bert4rec.training.run import MANIFEST, Plan
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
 
     opened = Dataset.open(dataset)
     opened.verify()
-    if resume and (preset or settings or overwrite):
-        raise UsageError(
-            "--resume keeps the settings of the run; --preset, --set and --overwrite do not go with it."
-        )
+    placement = place(device)
     if resume:
+        if (
+            preset
+            or settings
+            or overwrite
+            or seed is not None
+            or split != SplitOptions()
+            or not (refit and test)
+        ):
+            raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
         plan = Plan.load(output)
         plan.check_dataset(opened)
     else:
+        plan = make_plan(opened, preset, settings, seed=seed or 1, split=split, refit=refit, test=test)
         clear_run(output, overwrite=overwrite)
-        plan = make_plan(opened, preset, settings, seed=seed, split=split, refit=refit, test=test)
+    was_finished = (output / MANIFEST).exists()
     with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
-        around = Surroundings(place(device), line, compile_step, switch.is_on, began)
+        around = Surroundings(placement, line, compile_step, switch.is_on, began)
         try:
             run = train(opened, output, plan, around)
         except Interrupted:
-            command = shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume"])
-            say(f"A checkpoint is written. Go on with:\n  {command}")
+            kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
+            options = [str(word) for option, value in kept.items() if value for word in (option, value)]
+            command = [this_command(), "train", str(dataset), "-o", str(output), "--resume", *options]
+            say(f"A checkpoint is written. Go on with:\n  {shlex.join(command)}")
             raise
     lines = run.result["lines"]
-    if results:
+    if results and not was_finished:
         append_results(results, lines)
     if json:
         print_json(lines)
@@ -140,7 +149,11 @@ def make_plan(
 
 def clear_run(folder: Path, *, overwrite: bool) -> None:
     """Make room for a new run, if that is wanted."""
-    refuse_existing(folder, overwrite=overwrite)
+    if (folder / "config.json").exists() and not (folder / "run.json").exists() and not overwrite:
+        raise UsageError(
+            f"{folder} holds an unfinished run. Go on with --resume, or start anew with --overwrite."
+        )
+    refuse_existing(folder, "config.json", overwrite=overwrite)
     if folder.exists():
         shutil.rmtree(folder)
 

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bert4rec.errors import DataError, UsageError
 
@@ -19,6 +19,10 @@ _USUAL_NAMES = {
 _USUAL_RANK = {
     role: {name: rank for rank, name in enumerate(names.split())} for role, names in _USUAL_NAMES.items()
 }
+
+
+NO_COLUMN = "none"
+"""Said in place of a column's name: do as if there were none."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,11 @@ def made_up_names(count: int) -> list[str]:
 
 def choose_columns(names: Sequence[str], request: ColumnRequest, *, where: str) -> ColumnChoice:
     """Settle on columns; a column that was asked for must be there, user and item must be found."""
-    guessed = guess_columns(names)
+    guessed: dict[str, str | None] = dict(guess_columns(names))
     if list(names) == made_up_names(2):
-        guessed = {"user": names[0], "item": names[1]}
+        guessed |= {"user": names[0], "item": names[1]}
+    if request.time == NO_COLUMN:
+        request, guessed = replace(request, time=None), {**guessed, "time": None}
     roles = {
         role: _named(asked, names, role, where) if asked else guessed.get(role)
         for role, asked in vars(request).items()

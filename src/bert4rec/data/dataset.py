@@ -97,6 +97,11 @@ class Dataset:
             raise NotFoundError(f"{self.path} holds no {path.name}. Prepare it anew with --negatives {kind}.")
         return _map(path)
 
+    def candidates_checksum(self, kind: str = "popularity") -> str:
+        """Identifies the stored candidates; empty where there are none of this kind."""
+        facts = self.manifest["files"].get(f"negatives-{kind}.npy")
+        return str(facts["sha256"])[:16] if facts else ""
+
     def items(self) -> "pl.DataFrame":
         """One row an item, in the order of their numbers: `number`, `id`, `count`, `title` and more where known."""
         return self._table("items.parquet")

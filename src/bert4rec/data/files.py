@@ -1,8 +1,9 @@
 """Which files make up a log, and how each is written."""
 
+import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -64,12 +65,16 @@ def inspect_file(path: Path) -> LogFile:
     if separator is None or (separator == "\t" and _is_ragged(lines, separator)):
         return LogFile(path, "lines")
     names = _fields(lines[0], separator)
+    if doubled := next((name for name in names if names.count(name) > 1 and not _is_number(name)), None):
+        raise DataError(f"{path} has two columns called {doubled!r}. Rename one of them.")
     quote = '"' if separator != "\t" or _has_quoted_field(lines) else None
-    if any(_is_number(name) for name in names):
-        return LogFile(
-            path, "csv", separator, tuple(made_up_names(len(names))), has_header=False, quote=quote
-        )
-    return LogFile(path, "csv", separator, tuple(names), quote=quote)
+    file = LogFile(path, "csv", separator, tuple(names), quote=quote)
+    return without_header(file) if any(_is_number(name) for name in names) else file
+
+
+def without_header(file: LogFile) -> LogFile:
+    """The same file, its first line being data."""
+    return replace(file, columns=tuple(made_up_names(len(file.columns))), has_header=False)
 
 
 def first_lines(path: Path, count: int = 100) -> list[str]:
@@ -126,9 +131,19 @@ def _guess_separator(lines: list[str], *, certain: bool) -> str | None:
     for separator in _SEPARATORS:
         if all(separator in line for line in lines):
             return separator
-    if {"user", "item"} <= guess_columns(lines[0].split()).keys():
+    if {"user", "item"} <= guess_columns(lines[0].split()).keys() or _ends_in_times(lines):
         return " "
     return "," if certain else None
+
+
+def _ends_in_times(lines: list[str]) -> bool:
+    """Rows of equal length that end in an epoch time are a table, not histories."""
+    rows = [line.split() for line in lines]
+    return (
+        len({len(row) for row in rows}) == 1
+        and len(rows[0]) > 2
+        and all(_is_number(row[-1]) and float(row[-1]) > 1e8 for row in rows)
+    )
 
 
 def _is_ragged(lines: list[str], separator: str) -> bool:
@@ -143,7 +158,8 @@ def _has_quoted_field(lines: list[str]) -> bool:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    return [field.strip().strip('"') for field in line.removeprefix("\ufeff").split(separator)]
+    row = next(csv.reader([line.removeprefix("\ufeff")], delimiter=separator, skipinitialspace=True))
+    return [field.strip() for field in row]
 
 
 def _is_number(text: str) -> bool:

@@ -23,14 +23,20 @@ def read_items(path: Path) -> "pl.DataFrame":
     file = inspect_file(only)
     names = list(column_types(file))
     roles = guess_columns(names)
-    id_column = roles.get("item") or next((name for name in names if name.lower() == "id"), None)
+    plain_id = next((name for name in names if name.lower() == "id"), None)
+    guessed = roles.get("item")
+    # "item_id" is surely the id; of "id" and "movie", "id" is.
+    id_column = (
+        guessed if guessed and (guessed.lower().endswith(("id", "asin", "sku")) or not plain_id) else plain_id
+    )
     if id_column is None or (file.format == "csv" and not file.has_header):
         raise DataError(
             f"{only} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
             "Give it a header with a column 'item_id' and, for readable output, 'title'."
         )
-    table = read_columns(file, names).rename({id_column: "id"})
-    if "title" in roles and roles["title"] != "title":
+    others = [name for name in names if name == id_column or name != "id"]
+    table = read_columns(file, others).rename({id_column: "id"})
+    if "title" in roles and "title" not in table.columns:
         table = table.rename({roles["title"]: "title"})
     first = ["id", "title"] if "title" in table.columns else ["id"]
     return (

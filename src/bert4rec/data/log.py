@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.data.columns import ColumnChoice, ColumnRequest, choose_columns
-from bert4rec.data.files import LogFile, find_files, inspect_file, recode
+from bert4rec.data.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
+from bert4rec.data.files import LogFile, find_files, inspect_file, recode, without_header
 from bert4rec.data.readers import LINES, column_types, read_frames
 from bert4rec.data.times import TimeReader
 from bert4rec.errors import DataError
@@ -119,8 +119,16 @@ def _plan(path: Path, request: ColumnRequest) -> _Part:
     import polars as pl
 
     file = inspect_file(path)
+    by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
+    if file.has_header and by_place and not guess_columns(file.columns):
+        file = without_header(file)
     types = column_types(file)
     choice = LINES if file.format == "lines" else choose_columns(list(types), request, where=str(path))
+    for role in ("user", "item"):
+        if types[getattr(choice, role)].is_nested():
+            raise DataError(
+                f"{path}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
+            )
     typed = file.format in ("parquet", "jsonl")
     text = {role for role in ("user", "item") if typed and types[getattr(choice, role)] == pl.String}
     return _Part(file, choice, frozenset(text))
@@ -150,8 +158,6 @@ def _as_text(ids: "pl.Series", path: Path) -> "pl.Series":
                 f"{path}: column of {ids.name}s holds fractions such as {ids.filter(whole != ids)[0]}; ids are whole."
             )
         ids = whole
-    if ids.dtype.is_nested():
-        raise DataError(f"{path}: column of {ids.name}s holds {ids.dtype}, not single ids.")
     return ids.cast(pl.String)
 
 

@@ -49,7 +49,7 @@ def prepare(
 
     Users keep the order of the log; items are numbered from 1 by falling count, ties in the order of the log.
     """
-    with new_folder(target, overwrite=overwrite) as folder:
+    with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
         actions, notes = apply_filters(_sorted(log), recipe.filters)
         users, user_counts = _number_users(actions.users)
         items, item_counts = _number_items(actions.items)
@@ -70,6 +70,7 @@ def prepare(
                 sequences, offsets, len(item_counts), kind=kind, count=recipe.num_negatives, seed=recipe.seed
             )
             np.save(folder / f"negatives-{kind}.npy", drawn)
+            notes += _say_if_short(drawn)
         write_manifest(
             folder,
             MANIFEST,
@@ -162,6 +163,17 @@ def _write_items(path: Path, log: Log, numbers: NDArray[np.int32], counts: NDArr
     table.drop("id as text").write_parquet(path)
     more = ", ".join(name for name in known.columns if name != "id")
     return [f"{found:,} of {len(kept):,} items are described ({more})."]
+
+
+def _say_if_short(negatives: NDArray[np.int32]) -> list[str]:
+    short = np.flatnonzero((negatives == 0).any(axis=1))
+    if not len(short):
+        return []
+    fewest = int((negatives[short] > 0).sum(axis=1).min())
+    return [
+        f"{len(short):,} of {len(negatives):,} users have left fewer than {negatives.shape[1]} items untouched: they "
+        f"are judged among fewer candidates, at the least {fewest}, which is easier."
+    ]
 
 
 def _checksum(folder: Path) -> str:

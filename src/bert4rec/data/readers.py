@@ -7,6 +7,7 @@ of the file and with bounded memory. Compressed files (.gz, .zst) are read as th
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from glob import escape
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import ColumnChoice
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 ROWS_PER_BATCH = 1_000_000
+LINES_TO_KNOW_KEYS_BY = 10_000
+"""Of a JSON Lines file: a key that first occurs later is not seen."""
 LINES = ColumnChoice(user="first word of a line", item="every further word")
 
 
@@ -90,10 +93,11 @@ def _scan_parquet(file: LogFile) -> "pl.LazyFrame":
     return pl.scan_parquet(file.path, glob=False)
 
 
-def _scan_jsonl(file: LogFile) -> "pl.LazyFrame":
+def _scan_jsonl(file: LogFile, schema: "dict[str, pl.DataType] | None" = None) -> "pl.LazyFrame":
     import polars as pl
 
-    return pl.scan_ndjson(file.path)
+    # The only scan that takes no glob=False: brackets in a file's name must not name another file.
+    return pl.scan_ndjson(escape(str(file.path)), schema=schema, infer_schema_length=LINES_TO_KNOW_KEYS_BY)
 
 
 def _read_csv(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
@@ -119,8 +123,8 @@ def _read_jsonl(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
     """Ids are read as text, since a column may hold numbers in one line and strings in the next."""
     import polars as pl
 
-    text = {name: pl.String for name in vars(choice).values() if name}
-    yield from _batches(pl.scan_ndjson(file.path, schema=text).select(_by_role(choice)))
+    text: dict[str, pl.DataType] = {name: pl.String() for name in vars(choice).values() if name}
+    yield from _batches(_scan_jsonl(file, text).select(_by_role(choice)))
 
 
 def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
@@ -130,7 +134,8 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
     assert choice == LINES
     first_line = 1
     for lines in _batches(pl.scan_lines(file.path, name="line", glob=False)):
-        words = lines.select(pl.col("line").str.extract_all(r"\S+").alias("words"))
+        without_mark = pl.col("line").str.strip_prefix("\ufeff")
+        words = lines.select(without_mark.str.extract_all(r"\S+").alias("words"))
         count = words["words"].list.len()
         if (count == 1).any():
             line = first_line + int((count == 1).arg_max() or 0)

@@ -1,5 +1,6 @@
 """Times in logs: numbers since 1970 in some unit, or ISO dates. Here they become microseconds since 1970, UTC."""
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ _MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds"
 _SMALLEST = {"nanoseconds": 1e17, "microseconds": 1e14, "milliseconds": 1e11, "seconds": 0.0}
 """A typical value this large or larger is read in that unit: each bound lies after the year 5000 in the
 coarser unit and before 1974 in the finer one."""
+EARLIEST, LATEST = -2_208_988_800_000_000, 7_258_118_400_000_000
+"""1900 and 2200: a time outside is in another unit than the rest, or a mistake."""
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
 
 
@@ -27,12 +30,16 @@ class TimeReader:
         """`iso`, or the name of a unit; None before the first value was seen."""
 
     def describe(self) -> str:
-        return "ISO dates" if self.unit == "iso" else f"{self.unit} since 1970"
+        spellings = {"iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
+        return spellings.get(self.unit or "", f"{self.unit} since 1970")
 
     def read(self, values: "pl.Series", *, where: str, first_row: int = 1) -> "pl.Series":
         """Int64 microseconds; missing stays missing. The first value that is no time is an error."""
         import polars as pl
 
+        if values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime):
+            raise DataError(f"{where}: column {self.column!r} holds {values.dtype}, which says no date.")
+        values = values.str.strip_chars() if values.dtype == pl.String else values
         present = values.drop_nulls()
         if self.unit is None and len(present):
             self.unit = _guess_unit(present)
@@ -41,7 +48,8 @@ class TimeReader:
             if len(present)
             else pl.Series([None] * len(values), dtype=pl.Int64)
         )
-        bad = values.is_not_null() & micros.is_null()
+        possible = micros.is_between(EARLIEST, LATEST)
+        bad = values.is_not_null() & ~possible.fill_null(value=False)
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
@@ -53,15 +61,15 @@ class TimeReader:
 
 def parse_moment(text: str) -> int:
     """A date given on the command line, as microseconds since 1970: ISO date (UTC unless said) or epoch seconds."""
-    try:
+    if re.fullmatch(r"\d{4}", text):
+        text += "-01-01"
+    if re.fullmatch(r"-?\d{9,10}(\.\d*)?", text):
         return round(float(text) * 1_000_000)
-    except ValueError:
-        pass
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is not a date. Write 2024-01-31, 2024-01-31T12:00:00 or epoch seconds."
+            f"{text!r} is not a date. Write 2024, 2024-01-31, 2024-01-31T12:00:00 or epoch seconds."
         ) from error
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
@@ -84,6 +92,8 @@ def _guess_unit(present: "pl.Series") -> str:
         return "iso"
     typical = numbers.abs().median()
     assert isinstance(typical, float)
+    if 19_000_101 <= typical <= 22_001_231 and not _parse_compact(present).has_nulls():
+        return "yyyymmdd"
     return next(unit for unit, smallest in _SMALLEST.items() if typical >= smallest)
 
 
@@ -94,6 +104,8 @@ def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
         return values.cast(pl.Datetime("us")).cast(pl.Int64)
     if unit == "iso":
         return _parse_iso(values)
+    if unit == "yyyymmdd":
+        return _parse_compact(values)
     assert unit is not None
     factor = _MICROSECONDS_PER[unit]
     whole = values.cast(pl.Int64, strict=False)
@@ -124,6 +136,13 @@ def _parse_iso(values: "pl.Series") -> "pl.Series":
         micros = micros.fill_null(parsed)
         left = pl.select(pl.when(parsed.is_null()).then(left)).to_series()
     return micros
+
+
+def _parse_compact(values: "pl.Series") -> "pl.Series":
+    import polars as pl
+
+    days = values.cast(pl.String).str.to_date("%Y%m%d", strict=False)
+    return days.cast(pl.Datetime("us")).cast(pl.Int64)
 
 
 def _parse_like(values: "pl.Series", example: str) -> "pl.Series":

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from bert4rec.errors import DataError
+
 BEGIN, END = "<!-- results: written by a command, do not edit -->", "<!-- end of results -->"
 PAPER_NAMES = {"ml-1m": "ML-1m", "beauty": "Beauty", "steam": "Steam", "ml-20m": "ML-20m"}
 PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
@@ -29,28 +31,44 @@ def make_table(lines: Sequence[dict[str, Any]]) -> str:
     paper = json.loads((resources.files("bert4rec") / "experiments" / "paper.json").read_text())[
         "table2_overall"
     ]
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in lines:
-        if line["split"] == "test" and line["stage"] == "refit":
-            groups[line["dataset"], line["model"]].append(line)
     rows = [
         f"| | protocol | {' | '.join(SHOWN)} | seeds | training | device |",
         "|---|---|" + "---|" * (len(SHOWN) + 3),
     ]
-    for (dataset, _), runs in sorted(groups.items(), reverse=True):
-        printed = paper[PAPER_NAMES[dataset]]
-        rows.append(
-            _row(
-                PAPER_NAMES[dataset],
-                "paper, 100 popularity negatives",
-                [f"{printed[m]['BERT4Rec']:.4f}" for m in SHOWN],
-            )
-        )
+    for dataset, runs in sorted(_systems(lines).items(), reverse=True):
+        title = PAPER_NAMES.get(dataset[0], dataset[0])
+        if title in paper:
+            printed = [f"{paper[title][metric]['BERT4Rec']:.4f}" for metric in SHOWN]
+            rows.append(_row(title, "paper, 100 popularity negatives", printed))
         seconds = f"{mean(run['train_seconds'] for run in runs):.0f} s"
         for protocol, name in PROTOCOLS.items():
             cells = [_spread([run["metrics"][protocol][metric] for run in runs]) for metric in SHOWN]
-            rows.append(_row("", f"ours, {name}", cells, str(len(runs)), seconds, runs[0]["device"]))
+            rows.append(
+                _row(
+                    f"{title}, `{dataset[1]}`",
+                    f"ours, {name}",
+                    cells,
+                    str(len(runs)),
+                    seconds,
+                    runs[0]["device"],
+                )
+            )
     return "\n".join(rows)
+
+
+def _systems(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Final results by data set and preset; a seed that was run twice counts once, other settings are refused."""
+    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
+    for line in lines:
+        if line["split"] == "test" and line["stage"] == "refit":
+            runs = groups[line["dataset"], str(line["preset"])]
+            other = next(iter(runs.values()), line)
+            if any(line[key] != other[key] for key in ("config", "data_checksum", "protocol")):
+                raise DataError(
+                    f"Results of {line['dataset']}, {line['preset']} mix different settings or data."
+                )
+            runs[line["seed"]] = line
+    return {system: list(runs.values()) for system, runs in groups.items()}
 
 
 def update(readme: Path, folder: Path) -> None:

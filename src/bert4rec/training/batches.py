@@ -108,7 +108,7 @@ class Batches:
         window = order[:total] % len(self.length)
         samples = draw_samples(self.begin[window], self.length[window], self.cloze, generator)
         size = samples.num_hidden * (1 + self.length.max()) + samples.length
-        strata = torch.argsort(size, descending=True).view(batch_size, self.steps_per_round)
+        strata = torch.argsort(size, descending=True, stable=True).view(batch_size, self.steps_per_round)
         shuffle = torch.rand(strata.shape, generator=generator, device=device).argsort(dim=1)
         return samples[strata.gather(1, shuffle).T]
 
@@ -121,7 +121,7 @@ class Batches:
         most_hidden = max(most_hidden, round(longest * self.cloze.mask_probability))
         assert longest <= max_length, f"a window of {longest} actions, but max_length is {max_length}"
         # One more: there is always a dead token, for dead rows to point at.
-        tokens, rows = _round_up(tokens + 1), _round_up(rows)
+        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, most_hidden))
         dead = max(-(-tokens // max_length), -(-rows // most_hidden))
         return BatchShape(batch_size, dead, tokens, rows, max_length, most_hidden)
 

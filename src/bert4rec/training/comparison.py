@@ -30,7 +30,10 @@ class System:
 
 def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[str, Any]:
     """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
-    systems = group_runs([Run.open(path) for path in paths])
+    runs = [Run.open(path) for path in paths]
+    for run in runs:
+        run.verify()
+    systems = group_runs(runs)
     if len(systems) < 2:
         raise UsageError(
             f"There is nothing to compare: the {len(paths)} runs named differ in nothing but their seed. "
@@ -57,9 +60,9 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
     """Runs by what they were asked to do, less the seed; all must be judged on the same targets."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        one, other = run.plan, runs[0].plan
-        if (one.data_checksum, one.split) != (other.data_checksum, other.split):
-            raise DataError(f"{run.path} and {runs[0].path} were trained on different data or splits.")
+        one = run.plan
+        if _task_of(run) != _task_of(runs[0]):
+            raise DataError(f"{run.path} and {runs[0].path} had different data, candidates or splits.")
         members = groups.setdefault(repr((one.config, one.refit)), [])
         twin = next((member for member in members if member.plan.seed == one.seed), None)
         if twin:
@@ -68,11 +71,17 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
                 "A repeated run is no further seed; name each once."
             )
         members.append(run)
-    return [System(_name(members), members) for members in groups.values()]
+    are_distinct = len({_name(members) for members in groups.values()}) == len(groups)
+    return [System(_name(members, whole_path=not are_distinct), members) for members in groups.values()]
 
 
-def _name(runs: list[Run]) -> str:
-    return runs[0].path.name if len(runs) == 1 else f"{runs[0].path.name} … {runs[-1].path.name}"
+def _task_of(run: Run) -> tuple[object, ...]:
+    return run.plan.data_checksum, run.plan.candidates_checksum, run.plan.split
+
+
+def _name(runs: list[Run], *, whole_path: bool = False) -> str:
+    first = str(runs[0].path) if whole_path else runs[0].path.name
+    return first if len(runs) == 1 else f"{first} … {runs[-1].path.name}"
 
 
 def _difference(one: System, other: System, metric: str, protocol: str) -> dict[str, Any]:

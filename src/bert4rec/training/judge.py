@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part, Split
 from bert4rec.errors import NotFoundError
 from bert4rec.evaluation.metrics import summarise
@@ -18,13 +19,20 @@ ROWS_PER_BATCH = {"cuda": 1024, "cpu": 256}
 """Users whose scores are held at once, by kind of device."""
 
 
-def judge(scorer: Scorer, dataset: Dataset, split: Split, part: Part, device_type: str = "cpu") -> Ranks:
+def judge(
+    scorer: Scorer,
+    dataset: Dataset,
+    split: Split,
+    part: Part,
+    device_type: str = "cpu",
+    candidates: NegativeKind = "popularity",
+) -> Ranks:
     """The rank of every target of `part`, under both protocols."""
     return rank_targets(
         scorer,
         dataset,
         split.targets(part),
-        negatives=dataset.negatives(),
+        negatives=dataset.negatives(candidates),
         batch_size=ROWS_PER_BATCH[device_type],
     )
 
@@ -50,6 +58,10 @@ def slices_of(
 def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
     for protocol, found in vars(ranks).items():
         np.save(_ranks_path(folder, part, protocol), found)
+
+
+def has_ranks(folder: Path, part: Part) -> bool:
+    return all(_ranks_path(folder, part, protocol).exists() for protocol in ("sampled", "full"))
 
 
 def load_ranks(folder: Path, part: Part) -> Ranks:

@@ -1,6 +1,6 @@
 """A run on disk: the settings it was started with, its weights, what it scored, and how to read them again.
 
-config.json              written first: settings, seed, split, data checksum, versions
+config.json              written first: settings, seed, split, checksums of the data
 resume-STAGE.safetensors while a stage is being trained, and never afterwards
 selection.safetensors    the best weights on the validation items; they never saw those
 model.safetensors        the final weights: refitted on all but the test items, unless told not to
@@ -12,7 +12,6 @@ run.json                 written last: size and checksum of everything else
 """
 
 import json
-import os
 import shlex
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 
-from bert4rec.artefact import read_manifest, verify_files, write_manifest
+from bert4rec.artefact import read_manifest, verify_files, write_manifest, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
@@ -29,7 +28,7 @@ from bert4rec.evaluation.protocol import Ranks
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.config import RunConfig, make_config
-from bert4rec.training.judge import save_ranks
+from bert4rec.training.judge import has_ranks, save_ranks
 
 MANIFEST = "run.json"
 SCHEMA = 1
@@ -44,6 +43,8 @@ class Plan:
     """Where the dataset was; it may have moved since, `data_checksum` tells it again."""
     dataset_name: str
     data_checksum: str
+    candidates_checksum: str
+    """Of the stored negatives: runs that met other candidates cannot be compared."""
     num_items: int
     config: RunConfig
     preset: str | None
@@ -71,6 +72,7 @@ class Plan:
             dataset=str(dataset.path.absolute()),
             dataset_name=dataset.name,
             data_checksum=dataset.checksum,
+            candidates_checksum=dataset.candidates_checksum(),
             num_items=dataset.num_items,
             config=config,
             preset=preset,
@@ -87,11 +89,15 @@ class Plan:
                 f"The run was made for {self.dataset_name} with checksum {self.data_checksum}, "
                 f"but {dataset.path} has {dataset.checksum}."
             )
+        if dataset.candidates_checksum() != self.candidates_checksum:
+            raise DataError(f"{dataset.path} holds other stored candidates than the run was made with.")
 
     def save(self, folder: Path) -> None:
         write_text(
             folder / "config.json",
-            json.dumps({"schema": SCHEMA, "model": "bert4rec", **asdict(self)}, indent=2),
+            json.dumps(
+                {"format": "bert4rec run", "schema": SCHEMA, "model": "bert4rec", **asdict(self)}, indent=2
+            ),
         )
 
     @classmethod
@@ -102,7 +108,7 @@ class Plan:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             config, split = make_config(values.pop("config")), SplitSpec(**values.pop("split"))
-            del values["schema"], values["model"]
+            del values["format"], values["schema"], values["model"]
             return cls(**values, config=config, split=split)
         except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
@@ -142,9 +148,10 @@ class Run:
         return "selection" if part == "valid" else self.final_stage
 
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
-        """Replace the ranks of a part by those just computed."""
-        save_ranks(self.path, part, ranks)
-        write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+        """Add the ranks of a part that was not judged before; what the run found is never replaced."""
+        if not has_ranks(self.path, part):
+            save_ranks(self.path, part, ranks)
+            write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
     def load_model(self, part: Part, device: torch.device) -> BERT4Rec:
         """The model to be judged on `part`, ready to score."""
@@ -153,10 +160,3 @@ class Run:
         model = BERT4Rec(self.plan.num_items, self.plan.config.model)
         model.load_state_dict(tensors)
         return model.to(device).eval()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is always whole."""
-    unfinished = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
-    unfinished.write_text(text + "\n", encoding="utf-8")
-    unfinished.replace(path)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
-from bert4rec.errors import DataError
 from bert4rec.evaluation.protocol import Scorer
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.training.batches import Batches
@@ -37,11 +36,6 @@ class ClozeTask:
         windows = cut_windows(
             dataset.offsets[:-1], training_end, max_length=max_length, step_share=config.training.window_step
         )
-        if not len(windows):
-            raise DataError(
-                f"Nothing in {dataset.path} lies before the validation and test items, so there is nothing to "
-                "train on. Choose later dates with --valid-from and --test-from."
-            )
         self._batches = Batches(
             torch.from_numpy(np.array(dataset.sequences)).to(device),
             windows,

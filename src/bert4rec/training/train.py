@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from bert4rec import __version__
-from bert4rec.artefact import write_manifest
+from bert4rec.artefact import write_manifest, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
@@ -27,7 +27,7 @@ from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import Placement
 from bert4rec.training.judge import judge, metrics_of, save_ranks
 from bert4rec.training.loop import Hooks, Loop, Progress
-from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage, write_text
+from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
 from bert4rec.training.task import ClozeTask
 
 SELECTION_METRIC = "NDCG@10"
@@ -79,6 +79,11 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> R
     for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
         left_by_a_killed_process.unlink()
     split = make_split(dataset, plan.split)
+    if not len(split.valid) or not len(split.test):
+        raise DataError(
+            f"The split of {dataset.path} leaves nobody to validate or to test on: too few users act before and "
+            "after its cuts. Choose other dates, or keep users with three actions and more."
+        )
     trainer = _Trainer(dataset, split, folder, plan, around)
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
