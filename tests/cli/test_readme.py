@@ -6,16 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bert4rec.experiments.summary import BEGIN, END, make_table, read_results
+from bert4rec.experiments.summary import END, make_tables
 from tests.cli.test_data_commands import bert4rec, write_log
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_table_of_results_is_the_one_made_from_the_results() -> None:
-    shown = README.split(BEGIN)[1].split(END)[0].strip()
-    assert shown == make_table(read_results(ROOT / "results"))
+def test_its_tables_are_those_made_from_the_results() -> None:
+    for begin, table in make_tables(ROOT / "results").items():
+        assert README.split(begin)[1].split(END)[0].strip() == table
 
 
 def test_the_commands_for_a_log_of_ones_own_run_in_order(tmp_path: Path) -> None:

@@ -65,8 +65,7 @@ def train(
         ("tokens/s", f"{found['tokens_per_second']:,.0f}"),
     ]
     rows.append(("share of the arithmetic limit", f"{found['share_of_arithmetic_limit']:.1%}"))
-    if found["peak_memory_gib"] is not None:
-        rows.append(("peak memory, GiB", f"{found['peak_memory_gib']:.2f}"))
+    rows.append(("peak memory, GiB", f"{found['peak_memory_gib']:.2f}"))
     if plain:
         rows.append(("plain loop, samples/s", f"{found['plain']['samples_per_second']:,.0f}"))
         rows.append(("ratio", f"{found['ratio']:.1f}"))

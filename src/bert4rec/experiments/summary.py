@@ -1,7 +1,6 @@
-"""The table of results in the README: `python -m bert4rec.experiments.summary README.md results` writes it."""
+"""The tables of results in the README: `python -m bert4rec.experiments.summary README.md results` writes them."""
 
 import json
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,21 +11,33 @@ from typing import Any
 
 from bert4rec.errors import DataError
 
-BEGIN, END = "<!-- results: written by a command, do not edit -->", "<!-- end of results -->"
+END = "<!-- end -->"
 PAPER_NAMES = {"ml-1m": "ML-1m", "beauty": "Beauty", "steam": "Steam", "ml-20m": "ML-20m"}
 PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
 SHOWN = ("HR@10", "NDCG@10", "MRR")
 
 
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    """Every line of training results below `folder`, whatever machine wrote it."""
-    lines = [
+def read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Every line of results below `folder`, whatever machine wrote it."""
+    return [
         json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
     ]
-    return [line for line in lines if "metrics" in line]
 
 
-def make_table(lines: Sequence[dict[str, Any]]) -> str:
+def make_tables(folder: Path) -> dict[str, str]:
+    """The mark that a table begins with in the README → the table."""
+    lines = read_lines(folder)
+    return {
+        "<!-- quality: written by a command, do not edit -->": quality_table(
+            [x for x in lines if "metrics" in x]
+        ),
+        "<!-- speed: written by a command, do not edit -->": speed_table(
+            [x for x in lines if "samples_per_second" in x]
+        ),
+    }
+
+
+def quality_table(lines: Sequence[dict[str, Any]]) -> str:
     """Markdown: mean and standard deviation over seeds, beside the paper's numbers where it has them."""
     paper = json.loads((resources.files("bert4rec") / "experiments" / "paper.json").read_text())[
         "table2_overall"
@@ -71,11 +82,43 @@ def _systems(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict
     return {system: list(runs.values()) for system, runs in groups.items()}
 
 
+def speed_table(lines: Sequence[dict[str, Any]]) -> str:
+    """Markdown: training samples a second, beside the paper's and a plain loop's in the same process."""
+    paper = _paper()["table4_max_length_d64"]
+    rows = [
+        "| shape | d | batch | device | samples/s | times the plain loop | times the paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for line in lines:
+        table = paper.get(PAPER_NAMES[line["shape"]])
+        known = table and line["dim"] == 64
+        theirs = (
+            table["samples_per_second_gtx1080ti"][table["N"].index(line["max_length"])] if known else None
+        )
+        cells = [
+            f"{PAPER_NAMES[line['shape']]}, {line['items']:,} items, N={line['max_length']}",
+            str(line["dim"]),
+            str(line["batch_size"]),
+            line["device"],
+            f"{line['samples_per_second']:,.0f}",
+            f"{line['ratio']:.1f}" if "ratio" in line else "",
+            f"{line['samples_per_second'] / theirs:,.1f}" if theirs else "",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def update(readme: Path, folder: Path) -> None:
-    """Replace the table between the two marks."""
+    """Replace every table between its mark and the next end."""
     text = readme.read_text(encoding="utf-8")
-    table = f"{BEGIN}\n{make_table(read_results(folder))}\n{END}"
-    readme.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: table, text, flags=re.DOTALL), encoding="utf-8")
+    for begin, table in make_tables(folder).items():
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{table}\n{END}{rest.partition(END)[2]}"
+    readme.write_text(text, encoding="utf-8")
+
+
+def _paper() -> dict[str, Any]:
+    return dict(json.loads((resources.files("bert4rec") / "experiments" / "paper.json").read_text()))
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -4,6 +4,7 @@ The plain loop is what one would write first: `nn.TransformerEncoder`, every seq
 logits for every position. Both train the same model size on the same synthetic sequences.
 """
 
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class Speed:
     samples_per_second: float
     tokens_per_second: float
     step_milliseconds: float
-    peak_memory_gib: float | None
-    """On a GPU: the most memory that was allocated."""
+    peak_memory_gib: float
+    """On a GPU, the most that was allocated since this stretch began; on a CPU, the most the process ever had."""
     warmup_seconds: float
     """Compilation and the first steps."""
 
@@ -191,9 +192,15 @@ def _time(step: Callable[[], None], placement: Placement, batch_size: int, token
         steps += 1
     _wait(placement)
     seconds = (time.perf_counter() - warm) / steps
-    on_gpu = placement.device.type == "cuda"
-    peak = torch.cuda.max_memory_allocated(placement.device) / 2**30 if on_gpu else None
-    return Speed(batch_size / seconds, batch_size * tokens / seconds, seconds * 1000, peak, warm - began)
+    return Speed(
+        batch_size / seconds, batch_size * tokens / seconds, seconds * 1000, _peak(placement), warm - began
+    )
+
+
+def _peak(placement: Placement) -> float:
+    if placement.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(placement.device) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _wait(placement: Placement) -> None:
