@@ -94,19 +94,15 @@ def train_command(
     opened.verify()
     placement = place(device)
     if resume:
-        if (
-            preset
-            or settings
-            or overwrite
-            or seed is not None
-            or split != SplitOptions()
-            or not (refit and test)
-        ):
+        said = (preset, settings, overwrite, seed is not None, split != SplitOptions(), not refit, not test)
+        if any(said):
             raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
         plan = Plan.load(output)
         plan.check_dataset(opened)
     else:
-        plan = make_plan(opened, preset, settings, seed=seed or 1, split=split, refit=refit, test=test)
+        plan = make_plan(
+            opened, preset, settings, seed=1 if seed is None else seed, split=split, refit=refit, test=test
+        )
         clear_run(output, overwrite=overwrite)
     was_finished = (output / MANIFEST).exists()
     with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:

@@ -74,16 +74,16 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> R
         raise UsageError(f"{folder} holds a run with other settings or data. Choose another folder.")
     if (folder / MANIFEST).is_file():
         return Run.open(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    plan.save(folder)
-    for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
-        left_by_a_killed_process.unlink()
     split = make_split(dataset, plan.split)
     if not len(split.valid) or not len(split.test):
         raise DataError(
             f"The split of {dataset.path} leaves nobody to validate or to test on: too few users act before and "
             "after its cuts. Choose other dates, or keep users with three actions and more."
         )
+    folder.mkdir(parents=True, exist_ok=True)
+    plan.save(folder)
+    for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
+        left_by_a_killed_process.unlink()
     trainer = _Trainer(dataset, split, folder, plan, around)
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
