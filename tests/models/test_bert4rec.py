@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed, Padded, Watched
 from bert4rec.models.bert4rec import BERT4Rec, Layer, ModelConfig
-from bert4rec.training.batches import Batches
-from bert4rec.training.cloze import Batch, Cloze, append_mask
+from bert4rec.training.batches import Batch, Batches
+from bert4rec.training.cloze import Cloze, Hiding, append_mask
 from bert4rec.training.losses import cloze_loss
 from bert4rec.training.windows import cut_windows
 
@@ -232,9 +232,8 @@ def test_a_cycle_is_learned_perfectly() -> None:
     sequences = torch.cat([1 + (first + torch.arange(length)) % cycle for first in range(40)]).int()
     offsets = np.arange(0, len(sequences) + 1, length)
     windows = cut_windows(offsets[:-1], offsets[1:], max_length=8, step_share=0.5)
-    batches = Batches(
-        sequences, windows, Cloze(0.2), max_length=8, mask_number=cycle + 1, batch_size=16, seed=0
-    )
+    hiding = Hiding(Cloze(0.2), cycle + 1)
+    batches = Batches(sequences, windows, hiding, max_length=8, batch_size=16, seed=0)
     config = replace(WITHOUT_DROPOUT, dim=64, heads=2, max_length=8)
     model = BERT4Rec(cycle, config, torch.Generator().manual_seed(0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.training.batches import Batches, BatchShape, pack
-from bert4rec.training.cloze import Batch, Cloze, Samples
+from bert4rec.training.batches import Batch, Batches, BatchShape, Samples, pack
+from bert4rec.training.cloze import Cloze, Hiding
 from bert4rec.training.windows import cut_windows
 
 NUM_ITEMS = 10_000
@@ -31,9 +31,8 @@ def batches(
     return Batches(
         sequences,
         windows,
-        cloze or Cloze(0.3, last_item_share=0.1),
+        Hiding(cloze or Cloze(0.3, last_item_share=0.1), MASK),
         max_length=MAX_LENGTH,
-        mask_number=MASK,
         batch_size=batch_size,
         seed=seed,
         block_tokens=block_tokens,
@@ -173,12 +172,14 @@ def test_a_sample_that_does_not_fit_is_left_out_whole() -> None:
     samples = Samples(
         begin=torch.tensor([[0, 8, 14]]),
         length=torch.tensor([[8, 6, 4]]),
-        num_hidden=torch.tensor([[2, 2, 1]]),
+        num_asked=torch.tensor([[2, 2, 1]]),
         last_only=torch.tensor([[False, False, True]]),
     )
-    shape = BatchShape(samples=3, dead=2, tokens=16, rows=6, max_length=8, max_rows=3)
-    generator = torch.Generator().manual_seed(0)
-    batch = shape.read(pack(torch.arange(1, 19, dtype=torch.int32), samples, shape, 99, generator)[0])
+    shape = BatchShape(
+        samples=3, dead=2, tokens=16, rows=6, max_length=8, max_rows=3, negatives=0, causal=False
+    )
+    generator, hiding = torch.Generator().manual_seed(0), Hiding(Cloze(), 99)
+    batch = shape.read(pack(torch.arange(1, 19, dtype=torch.int32), samples, shape, hiding, generator)[0])
     assert batch.layout.bounds.tolist() == [0, 8, 14, 14, 16, 16]
     assert batch.layout.row_bounds.tolist() == [0, 2, 4, 4, 6, 6]
     assert restored(batch).tolist() == [*range(1, 15), 0, 0]

@@ -3,11 +3,16 @@ import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.training.cloze import Batch, Cloze, append_mask, draw_samples, shuffle_inside
+from bert4rec.training.batches import Batch, Samples
+from bert4rec.training.cloze import Cloze, Hiding, append_mask, shuffle_inside
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def draw(cloze: Cloze, begin: Tensor, length: Tensor) -> Samples:
+    return Hiding(cloze, mask_number=99).draw(begin, length, generator())
 
 
 def many(length: int, count: int = 4000) -> tuple[Tensor, Tensor]:
@@ -20,21 +25,21 @@ def many(length: int, count: int = 4000) -> tuple[Tensor, Tensor]:
 def test_the_share_of_hidden_items_is_rounded_and_never_none(
     length: int, probability: float, expected: int
 ) -> None:
-    samples = draw_samples(*many(length, 10), Cloze(probability, last_item_share=0.0), generator())
-    assert set(samples.num_hidden.tolist()) == {expected}
+    samples = draw(Cloze(probability, last_item_share=0.0), *many(length, 10))
+    assert set(samples.num_asked.tolist()) == {expected}
     assert not samples.last_only.any()
 
 
 def test_the_set_share_of_samples_hides_the_last_item_only() -> None:
-    samples = draw_samples(*many(20), Cloze(0.5, last_item_share=0.25), generator())
+    samples = draw(Cloze(0.5, last_item_share=0.25), *many(20))
     assert samples.last_only.double().mean().item() == pytest.approx(0.25, abs=0.03)
-    assert set(samples.num_hidden[samples.last_only].tolist()) == {1}
-    assert set(samples.num_hidden[~samples.last_only].tolist()) == {10}
+    assert set(samples.num_asked[samples.last_only].tolist()) == {1}
+    assert set(samples.num_asked[~samples.last_only].tolist()) == {10}
     assert set(samples.length.tolist()) == {20}
 
 
 def test_prefixes_are_cut_anywhere_but_keep_an_item_to_look_at() -> None:
-    samples = draw_samples(*many(6), Cloze(0.5, last_item_share=0.0, prefix_share=0.5), generator())
+    samples = draw(Cloze(0.5, last_item_share=0.0, prefix_share=0.5), *many(6))
     assert samples.last_only.double().mean().item() == pytest.approx(0.5, abs=0.03)
     counts = torch.bincount(samples.length[samples.last_only], minlength=7)
     assert counts[:2].sum() == 0
@@ -43,7 +48,7 @@ def test_prefixes_are_cut_anywhere_but_keep_an_item_to_look_at() -> None:
 
 
 def test_a_window_of_one_item_cannot_be_cut() -> None:
-    samples = draw_samples(*many(1, 50), Cloze(0.5, last_item_share=0.0, prefix_share=1.0), generator())
+    samples = draw(Cloze(0.5, last_item_share=0.0, prefix_share=1.0), *many(1, 50))
     assert set(samples.length.tolist()) == {1}
 
 

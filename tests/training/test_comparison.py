@@ -23,7 +23,9 @@ PLAN = Plan(
     dataset_name="planted",
     data_checksum="abc",
     candidates_checksum="def",
+    num_users=4,
     num_items=10,
+    model="bert4rec",
     config=tiny_config(),
     preset=None,
     seed=1,
@@ -95,6 +97,22 @@ def test_runs_that_differ_only_in_their_seed_are_one_system(plant: Plant) -> Non
     assert several["seeds"]["difference"] == pytest.approx(2 / 6)
     assert single["users"]["difference"] == pytest.approx(-3 / 6)
     assert single["seeds"] is None
+
+
+def test_runs_of_different_models_are_different_systems(plant: Plant) -> None:
+    runs = [
+        plant("a", [0, 0, 9], model="sasrec", config=tiny_config(model="sasrec"), seed=1),
+        plant("b", [0, 9, 9], model="pop", config=tiny_config(model="pop"), seed=1),
+        plant("c", [0, 0, 0], model="sasrec", config=tiny_config(model="sasrec"), seed=2),
+        plant("d", [9, 9, 9], seed=1),
+    ]
+    found = compare_runs(runs, metric="HR@1", protocol="sampled")
+    assert [(system["name"], system["seeds"]) for system in found["systems"]] == [
+        ("a … c", 2),
+        ("b", 1),
+        ("d", 1),
+    ]
+    assert [system["metrics"]["HR@1"] for system in found["systems"]] == pytest.approx([5 / 6, 2 / 6, 0])
 
 
 def test_a_preset_is_only_a_name_for_settings(plant: Plant) -> None:

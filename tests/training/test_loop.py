@@ -9,19 +9,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bert4rec.data.splits import make_split
 from bert4rec.errors import DataError, NotFoundError
-from bert4rec.evaluation.protocol import Scorer
 from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
 from bert4rec.training import loop as loop_module
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.loop import Hooks, Interrupted, Loop, make_optimizer
-from bert4rec.training.task import ClozeTask
 from tests.conftest import MakeDataset
-from tests.training.tiny import after, random_histories, tiny_config
-
-CPU = torch.device("cpu")
+from tests.training.tiny import CPU, after, make_task, random_histories, tiny_config
 
 
 class Slope:
@@ -40,9 +35,6 @@ class Slope:
 
     def loss(self, _batch: Tensor) -> Tensor:
         return self.steepness * sum((each.sum() for each in self.model.parameters()), torch.zeros(()))
-
-    def scorer(self) -> Scorer:
-        raise NotImplementedError
 
 
 def weights_along(task: Slope, config: TrainingConfig) -> list[dict[str, Tensor]]:
@@ -152,9 +144,8 @@ def make_loop(make_dataset: MakeDataset) -> LoopMaker:
 
     def make() -> Loop:
         config = tiny_config()
-        end = make_split(dataset).training_end("valid")
-        task = ClozeTask(dataset, end, config, seed=1, device=CPU, dtype=None)
-        return Loop(task, config.training, device=CPU, seed=1)
+        assert config.training
+        return Loop(make_task(dataset, config), config.training, device=CPU, seed=1)
 
     return make
 

@@ -16,7 +16,7 @@ from bert4rec.data.shapes import Shape
 from bert4rec.data.synthetic import World, WorldConfig
 from bert4rec.training.config import make_config
 from bert4rec.training.loop import Loop
-from bert4rec.training.task import ClozeTask
+from tests.training.tiny import CPU, make_task
 
 RECORDED = Path(__file__).with_name("trace.json")
 STEPS = 10
@@ -34,6 +34,7 @@ WORLD = WorldConfig(
 )
 # No dropout: torch draws it by other means on other processors. All else is drawn alike everywhere.
 CONFIG = make_config(
+    "bert4rec",
     {
         "model": {
             "dim": 16,
@@ -44,7 +45,7 @@ CONFIG = make_config(
             "hidden_dropout": 0.0,
             "attention_dropout": 0.0,
         },
-        "cloze": {"mask_probability": 0.3, "last_item_share": 0.2, "prefix_share": 0.2},
+        "objective": {"mask_probability": 0.3, "last_item_share": 0.2, "prefix_share": 0.2},
         "training": {
             "batch_size": 16,
             "steps": 20,
@@ -52,7 +53,7 @@ CONFIG = make_config(
             "warmup_steps": 4,
             "weight_decay": 0.1,
         },
-    }
+    },
 )
 
 
@@ -60,10 +61,10 @@ def first_losses(dtype: torch.dtype = torch.float32) -> list[float]:
     world = World.generate(WORLD)
     manifest = {"counts": {"items": WORLD.shape.num_items}}
     dataset = Dataset(Path("never-written"), manifest, world.sequences() + 1, world.offsets, None)
-    device = torch.device("cpu")
-    task = ClozeTask(dataset, dataset.offsets[1:], CONFIG, seed=1, device=device, dtype=None)
+    task = make_task(dataset, CONFIG, end=dataset.offsets[1:])
     task.model.to(dtype)
-    loop = Loop(task, CONFIG.training, device=device, seed=1)
+    assert CONFIG.training
+    loop = Loop(task, CONFIG.training, device=CPU, seed=1)
     losses = []
     for step in range(STEPS):
         # The loss of a step is that of the weights before it: without dropout, simply ask again.

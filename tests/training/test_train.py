@@ -8,7 +8,9 @@ from types import ModuleType
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from bert4rec.cli.results import evaluate_command
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import DataError, UsageError
@@ -18,14 +20,18 @@ from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.device import place
 from bert4rec.training.judge import judge, load_ranks, metrics_of
 from bert4rec.training.loop import Interrupted
+from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan, Run
-from bert4rec.training.task import make_scorer
 from bert4rec.training.tracking import make_tracker
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, tiny_config, train_tiny
 
 ONE_VALIDATION = "training.validate_every=12"
 """The last step is then the best one, whatever the validation items are."""
+LEARNING = [name for name, kind in MODELS.items() if kind.objective]
+"""All but POP, which counts."""
+
+each_model = pytest.mark.parametrize("model", MODELS)
 
 
 @pytest.fixture
@@ -51,9 +57,11 @@ def weights(run: Run, name: str) -> bytes:
     [(1, False, False), (2, False, True), (3, True, True)],
     ids=["test item", "validation item", "training item"],
 )
+@pytest.mark.parametrize("model", LEARNING)
 def test_no_model_sees_the_items_it_is_judged_on(
     make_dataset: MakeDataset,
     tmp_path: Path,
+    model: str,
     place_from_end: int,
     is_seen_in_selection: bool,
     is_seen_in_refit: bool,
@@ -62,7 +70,7 @@ def test_no_model_sees_the_items_it_is_judged_on(
     assert datasets[0].checksum != datasets[1].checksum
     assert datasets[0].item_counts.tolist() == datasets[1].item_counts.tolist()
     one, other = (
-        train_tiny(dataset, tmp_path / f"run-{number}", ONE_VALIDATION)
+        train_tiny(dataset, tmp_path / f"run-{number}", ONE_VALIDATION, model=model)
         for number, dataset in enumerate(datasets)
     )
     # Beside the weights stands what the run was for, so compare the tensors alone.
@@ -87,15 +95,16 @@ def test_the_refit_lasts_as_many_steps_as_were_best_on_the_validation_items(
     assert valid["metrics"]["sampled"]["NDCG@10"] == validated[best]
 
 
-def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path) -> None:
-    run = train_tiny(dataset, tmp_path / "run", seed=7)
+@each_model
+def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    run = train_tiny(dataset, tmp_path / "run", model=model, seed=7)
     lines = run.result["lines"]
     assert [(line["stage"], line["split"]) for line in lines] == [("selection", "valid"), ("refit", "test")]
     for line in lines:
         assert line.keys() >= {"preset", "device", "train_seconds", "command_seconds", "versions"}
-        assert (line["dataset"], line["model"], line["seed"]) == ("tiny", "bert4rec", 7)
+        assert (line["dataset"], line["model"], line["seed"]) == ("tiny", model, 7)
         assert line["data_checksum"] == dataset.checksum
-        assert line["config"] == tiny_config().as_dict()
+        assert line["config"] == tiny_config(model=model).as_dict()
         assert line["metrics"].keys() == {"sampled", "full"}
         ranks = load_ranks(run.path, line["split"])
         assert len(ranks.full) == dataset.num_users
@@ -104,13 +113,47 @@ def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path) -
             assert metrics == summarise(getattr(ranks, protocol))
 
 
-def test_a_loaded_model_ranks_as_the_trained_one_did(dataset: Dataset, tmp_path: Path) -> None:
-    run = train_tiny(dataset, tmp_path / "run")
+@each_model
+def test_a_loaded_model_ranks_as_the_trained_one_did(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    run = train_tiny(dataset, tmp_path / "run", model=model)
     for part in ("valid", "test"):
-        scorer = make_scorer(run.load_model(part, torch.device("cpu")))
-        ranks = judge(scorer, dataset, make_split(dataset), part)
+        ranks = judge(run.scorer(part, place("cpu")), dataset, make_split(dataset), part)
         assert ranks.full.tolist() == load_ranks(run.path, part).full.tolist()
         assert ranks.sampled.tolist() == load_ranks(run.path, part).sampled.tolist()
+
+
+@each_model
+def test_evaluating_a_run_finds_what_the_run_found(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    run = train_tiny(dataset, tmp_path / "run", model=model)
+    evaluate_command(run.path, device="cpu", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["stage"]) == (model, "refit")
+    assert found["metrics"] == run.result["lines"][-1]["metrics"]
+    assert (found["metrics"] == found["pop"]) == (model == "pop")
+
+
+@each_model
+def test_weights_are_plain_tensors_that_others_can_read(dataset: Dataset, tmp_path: Path, model: str) -> None:
+    run = train_tiny(dataset, tmp_path / "run", model=model)
+    expected = run.load_model("test", torch.device("cpu")).state_dict()
+    found = load_file(run.path / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_pop_is_not_trained_and_its_refit_counts_the_validation_items_too(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    witness = Witness()
+    run = train_tiny(dataset, tmp_path / "run", model="pop", witness=witness, should_stop=lambda: True)
+    assert not witness.stages
+    assert [line["steps"] for line in run.result["lines"]] == [0, 0]
+    for name, part in (("selection", "valid"), ("model", "test")):
+        counts = load_tensors(run.path / f"{name}.safetensors")[0]["counts"]
+        expected = Pop.fit(dataset, make_split(dataset).training_end(part))  # type: ignore[arg-type]
+        assert torch.equal(counts, expected.counts)
 
 
 def test_without_refit_the_selected_model_is_the_final_one(dataset: Dataset, tmp_path: Path) -> None:
@@ -210,14 +253,20 @@ def test_an_unfinished_run_says_how_to_go_on(dataset: Dataset, tmp_path: Path) -
     assert f"bert4rec train {dataset.path} -o '{folder}' --resume" in str(refused.value)
 
 
-@pytest.mark.parametrize("step", [0, 2, 12, 14])
+@pytest.mark.parametrize(
+    ("model", "step"),
+    [
+        *(("bert4rec", step) for step in (0, 2, 12)),
+        *((model, step) for model in LEARNING for step in (7, 14)),
+    ],
+)
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(
-    dataset: Dataset, tmp_path: Path, step: int
+    dataset: Dataset, tmp_path: Path, model: str, step: int
 ) -> None:
-    unbroken = train_tiny(dataset, tmp_path / "unbroken", ONE_VALIDATION)
+    unbroken = train_tiny(dataset, tmp_path / "unbroken", ONE_VALIDATION, model=model)
     with pytest.raises(Interrupted):
-        train_tiny(dataset, tmp_path / "run", ONE_VALIDATION, should_stop=after(step))
-    resumed = train_tiny(dataset, tmp_path / "run", ONE_VALIDATION)
+        train_tiny(dataset, tmp_path / "run", ONE_VALIDATION, model=model, should_stop=after(step))
+    resumed = train_tiny(dataset, tmp_path / "run", ONE_VALIDATION, model=model)
     assert weights(resumed, "selection") == weights(unbroken, "selection")
     assert weights(resumed, "model") == weights(unbroken, "model")
     assert resumed.manifest["files"].keys() == unbroken.manifest["files"].keys()
@@ -282,7 +331,7 @@ def test_ml_100k_is_learned_on_one_core_to_more_than_twice_what_pop_reaches(
     settings = [
         *(f"--set=model.{each}" for each in [*model, "embedding_dropout=0.1"]),
         *(f"--set=training.{each}" for each in training),
-        "--set=cloze.mask_probability=0.3",
+        "--set=objective.mask_probability=0.3",
     ]
     for command in (prepare, ["train", str(dataset), "-o", str(run), "--device", "cpu", *settings]):
         subprocess.run([sys.executable, "-m", "bert4rec", *command], check=True, capture_output=True)

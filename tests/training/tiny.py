@@ -7,38 +7,84 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.splits import SplitSpec
+from bert4rec.data.splits import Part, SplitSpec, leave_one_out
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Progress
+from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan, Run, Stage
+from bert4rec.training.tasks import Ground
 from bert4rec.training.train import Pace, Surroundings, train
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "model": {"dim": 16, "layers": 2, "heads": 2, "max_length": 8},
-    "cloze": {"mask_probability": 0.4, "last_item_share": 0.1, "prefix_share": 0.1},
-    "training": {
-        "batch_size": 8,
-        "steps": 12,
-        "learning_rate": 1e-2,
-        "warmup_steps": 3,
-        "validate_every": 3,
-        "patience": 10,
+CPU = torch.device("cpu")
+TRAINING = {
+    "batch_size": 8,
+    "steps": 12,
+    "learning_rate": 1e-2,
+    "warmup_steps": 3,
+    "validate_every": 3,
+    "patience": 10,
+}
+RECURRENT = {"dim": 16, "layers": 2, "max_length": 8}
+TRANSFORMER = {"dim": 16, "layers": 2, "heads": 2, "max_length": 8}
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "pop": {},
+    "bpr-mf": {"model": {"dim": 16}, "objective": {"negatives": 2}, "training": TRAINING},
+    "ncf": {
+        "model": {"dim": 16, "layers": 2, "hidden_dropout": 0.1},
+        "objective": {"negatives": 2},
+        "training": TRAINING,
+    },
+    "fpmc": {"model": {"dim": 16}, "objective": {"negatives": 2}, "training": TRAINING},
+    "gru4rec": {"model": RECURRENT, "training": TRAINING},
+    "gru4rec+": {
+        "model": RECURRENT,
+        "objective": {"negatives": 6},
+        "training": TRAINING,
+    },
+    "caser": {
+        "model": {"dim": 16, "horizontal": 4, "max_length": 4},
+        "objective": {"negatives": 2},
+        "training": TRAINING,
+    },
+    "sasrec": {"model": TRANSFORMER, "training": TRAINING},
+    "bert4rec": {
+        "model": TRANSFORMER,
+        "objective": {"mask_probability": 0.4, "last_item_share": 0.1, "prefix_share": 0.1},
+        "training": TRAINING,
     },
 }
 
 
-def tiny_config(*settings: str) -> RunConfig:
-    return make_config(SETTINGS, settings)
+def tiny_config(*settings: str, model: str = "bert4rec") -> RunConfig:
+    return make_config(model, SETTINGS[model], settings)
 
 
-def tiny_options() -> list[str]:
+def tiny_options(model: str = "bert4rec") -> list[str]:
     """The same settings as options of the command."""
     return [
-        f"--set={section}.{key}={value}" for section, keys in SETTINGS.items() for key, value in keys.items()
+        f"--set={section}.{key}={value}"
+        for section, keys in SETTINGS[model].items()
+        for key, value in keys.items()
     ]
+
+
+def make_task(
+    dataset: Dataset,
+    config: RunConfig,
+    model: str = "bert4rec",
+    *,
+    end: NDArray[np.int64] | None = None,
+    part: Part = "valid",
+    seed: int = 1,
+) -> Any:
+    """A fresh model and what it learns before `end`, or before the targets of `part`."""
+    if end is None:
+        end = leave_one_out(dataset).training_end(part)
+    return MODELS[model].make_task(Ground(dataset, end, config, seed=seed, device=CPU, dtype=None))
 
 
 def random_histories(users: int = 30, items: int = 20, seed: int = 0) -> list[list[int]]:
@@ -70,6 +116,7 @@ def train_tiny(
     dataset: Dataset,
     folder: Path,
     *settings: str,
+    model: str = "bert4rec",
     seed: int = 1,
     split: SplitSpec | None = None,
     refit: bool = True,
@@ -77,10 +124,11 @@ def train_tiny(
     witness: Witness | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Run:
+    config = tiny_config(*settings, model=model)
     plan = Plan.for_dataset(
-        dataset, tiny_config(*settings), preset=None, seed=seed, split=split, refit=refit, test=test
+        dataset, model, config, preset=None, seed=seed, split=split, refit=refit, test=test
     )
-    placement = Placement(torch.device("cpu"), None)
+    placement = Placement(CPU, None)
     return train(
         dataset, folder, plan, Surroundings(placement, witness or Witness(), should_stop=should_stop)
     )

@@ -22,7 +22,7 @@ def demo_command(
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
-    """See what this does, in a minute or two: built-in data, POP, BERT4Rec, the best possible, a report.
+    """See what this does, in a few minutes: built-in data, BERT4Rec, eight baselines, the best possible, a report.
 
     Parameters
     ----------
@@ -38,12 +38,14 @@ def demo_command(
     began = time.perf_counter()
     require_torch()
     from bert4rec.cli.train import LiveLine, StopSwitch, clear_run
-    from bert4rec.experiments.demo import run_demo
+    from bert4rec.experiments.demo import run_demo, run_folder
     from bert4rec.experiments.demo_page import write_page
     from bert4rec.training.device import place
+    from bert4rec.training.models import MODELS
     from bert4rec.training.train import Surroundings
 
-    clear_run(output / "run", overwrite=overwrite)
+    for model in MODELS:
+        clear_run(run_folder(output, model), overwrite=overwrite)
     with StopSwitch() as switch, LiveLine() as line:
         around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
         demo = run_demo(output, around, seed=seed, overwrite=overwrite)

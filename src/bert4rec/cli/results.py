@@ -52,7 +52,6 @@ def evaluate_command(
     from bert4rec.training.device import place
     from bert4rec.training.judge import judge, metrics_of, slices_of
     from bert4rec.training.run import Run
-    from bert4rec.training.task import make_scorer
 
     opened = Run.open(run)
     opened.verify()
@@ -65,13 +64,13 @@ def evaluate_command(
     opened.plan.check_dataset(dataset)
     placement = place(device)
     cut = make_split(dataset, opened.plan.split)
-    scorer = make_scorer(opened.load_model(split, placement.device), dtype=placement.dtype)
+    scorer = opened.scorer(split, placement)
     ranks = judge(scorer, dataset, cut, split, placement.device.type, negatives)
     if negatives == "popularity":
         opened.keep_ranks(split, ranks)
     facts = {
         "dataset": dataset.name,
-        "model": "bert4rec",
+        "model": opened.plan.model,
         "stage": opened.stage_for(split),
         "split": split,
         "metrics": metrics_of(ranks),

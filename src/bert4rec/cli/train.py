@@ -6,10 +6,9 @@ import signal
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from json import dumps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -34,6 +33,7 @@ def train_command(
     dataset: Path,
     *,
     output: Annotated[Path, Parameter(alias="-o")],
+    model: str = "bert4rec",
     preset: str | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     seed: int | None = None,
@@ -48,7 +48,7 @@ def train_command(
     track: Literal["tensorboard", "mlflow"] | None = None,
     json: Flag = False,
 ) -> None:
-    """Train BERT4Rec: choose the number of steps on the validation items, refit, test once.
+    """Train a model: choose the number of steps on the validation items, refit, test once.
 
     Parameters
     ----------
@@ -56,8 +56,11 @@ def train_command(
         A folder that `bert4rec prepare` wrote.
     output
         Folder of the run.
+    model
+        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
     preset
-        Settings to start from: ml-1m, beauty, steam, ml-20m (each also with -paper: the paper's own), demo.
+        Settings to start from: ml-1m, beauty, steam, ml-20m, demo; for bert4rec also each with -paper, the
+        paper's own; for sasrec and gru4rec+ also each with -softmax, the exact softmax.
     settings
         Change one setting, such as model.dim=256. May be given several times.
     seed
@@ -75,7 +78,7 @@ def train_command(
     overwrite
         Start anew in a folder that holds a run.
     results
-        Append the result to this file, one JSON object a line.
+        Append the result to this file, one JSON object a line; ranks go to a folder beside it.
     track
         Also log to TensorBoard (in the run's folder) or MLflow.
     json
@@ -86,6 +89,7 @@ def train_command(
     from bert4rec.data.dataset import Dataset
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
+    from bert4rec.training.results import append_results
     from bert4rec.training.run import MANIFEST, Plan
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
@@ -94,14 +98,30 @@ def train_command(
     opened.verify()
     placement = place(device)
     if resume:
-        said = (preset, settings, overwrite, seed is not None, split != SplitOptions(), not refit, not test)
+        said = (
+            model != "bert4rec",
+            preset,
+            settings,
+            overwrite,
+            seed is not None,
+            split != SplitOptions(),
+            not refit,
+            not test,
+        )
         if any(said):
             raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
         plan = Plan.load(output)
         plan.check_dataset(opened)
     else:
         plan = make_plan(
-            opened, preset, settings, seed=1 if seed is None else seed, split=split, refit=refit, test=test
+            opened,
+            model,
+            preset,
+            settings,
+            seed=1 if seed is None else seed,
+            split=split,
+            refit=refit,
+            test=test,
         )
         clear_run(output, overwrite=overwrite)
     was_finished = (output / MANIFEST).exists()
@@ -117,7 +137,7 @@ def train_command(
             raise
     lines = run.result["lines"]
     if results and not was_finished:
-        append_results(results, lines)
+        append_results(results, run)
     if json:
         print_json(lines)
     else:
@@ -127,6 +147,7 @@ def train_command(
 
 def make_plan(
     dataset: "Dataset",
+    model: str,
     preset: str | None,
     settings: Sequence[str] = (),
     *,
@@ -135,12 +156,14 @@ def make_plan(
     refit: bool = True,
     test: bool = True,
 ) -> "Plan":
-    from bert4rec.training.config import load_preset, make_config
+    from bert4rec.training.config import check_model, load_preset, make_config
     from bert4rec.training.run import Plan
 
-    config = make_config(load_preset(preset) if preset else {}, settings)
-    spec = split.to_spec()
-    return Plan.for_dataset(dataset, config, preset=preset, seed=seed, split=spec, refit=refit, test=test)
+    check_model(model)
+    config = make_config(model, load_preset(model, preset) if preset else {}, settings)
+    return Plan.for_dataset(
+        dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test
+    )
 
 
 def clear_run(folder: Path, *, overwrite: bool) -> None:
@@ -152,13 +175,6 @@ def clear_run(folder: Path, *, overwrite: bool) -> None:
     refuse_existing(folder, "config.json", overwrite=overwrite)
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def append_results(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    """Files of results merge by plain concatenation: one object a line, keys in a fixed order."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 class StopSwitch:

@@ -1,7 +1,7 @@
 """The demo: the built-in world from log to report, so that a newcomer sees every stage at work.
 
-It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec, judges it beside POP
-and beside the best possible, and shows what is recommended to a few users, in titles one can read.
+It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec and the baselines of the
+paper, judges them beside the best possible, and shows what is recommended to a few users, in titles one can read.
 """
 
 import json
@@ -17,17 +17,18 @@ from bert4rec.data.prepare import prepare
 from bert4rec.data.splits import Split, make_split
 from bert4rec.data.synthetic import World, WorldConfig, best_scores
 from bert4rec.evaluation.protocol import Scorer
-from bert4rec.models.pop import Pop
 from bert4rec.training.config import load_preset, make_config
 from bert4rec.training.judge import judge, metrics_of
-from bert4rec.training.run import Plan
-from bert4rec.training.task import make_scorer
+from bert4rec.training.models import MODELS
+from bert4rec.training.run import Plan, Run
 from bert4rec.training.train import Surroundings, train
 
 SHOWN_USERS = 3
 SHOWN_ITEMS = 6
 """Of each history, the newest; and of each recommendation, the best."""
-MODELS = ("POP", "BERT4Rec", "best possible")
+BEST = "best possible"
+SHOWN_MODELS = ("POP", "BERT4Rec", BEST)
+"""Whose recommendations are shown."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class Demo:
     dataset: Dataset
     run_folder: Path
     metrics: dict[str, dict[str, dict[str, float]]]
-    """Model → protocol → metric."""
+    """Title of the model → protocol → metric; the best possible comes last."""
     examples: list[Example]
 
     @property
     def share_of_best(self) -> float:
         """How much of the best possible NDCG@10, in full ranking, BERT4Rec reaches."""
-        return self.metrics["BERT4Rec"]["full"]["NDCG@10"] / self.metrics["best possible"]["full"]["NDCG@10"]
+        return self.metrics["BERT4Rec"]["full"]["NDCG@10"] / self.metrics[BEST]["full"]["NDCG@10"]
 
 
 def run_demo(folder: Path, around: Surroundings, *, seed: int = 1, overwrite: bool = False) -> Demo:
@@ -74,23 +75,31 @@ def run_demo(folder: Path, around: Surroundings, *, seed: int = 1, overwrite: bo
     say(
         f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
     )
-    # Refitting would double the wait, and in a world that never changes the newest actions teach nothing new.
-    plan = Plan.for_dataset(
-        dataset, make_config(load_preset("demo")), preset="demo", seed=seed, split=None, refit=False
-    )
-    run = train(dataset, folder / "run", plan, around)
+    runs = {name: _train(name, dataset, run_folder(folder, name), around, seed=seed) for name in MODELS}
     split = make_split(dataset)
-    scorers: dict[str, Scorer] = {
-        "POP": Pop.fit(dataset, split.training_end("test")).scores,
-        "BERT4Rec": make_scorer(
-            run.load_model("test", around.placement.device), dtype=around.placement.dtype
-        ),
-        "best possible": best_scores(dataset),
-    }
-    metrics = {name: metrics_of(judge(scorer, dataset, split, "test")) for name, scorer in scorers.items()}
-    found = Demo(dataset, run.path, metrics, show_examples(dataset, split, scorers, seed=seed))
+    metrics = {MODELS[name].title: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
+    metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
+    scorers = [
+        *(runs[name].scorer("test", around.placement) for name in ("pop", "bert4rec")),
+        best_scores(dataset),
+    ]
+    shown = dict(zip(SHOWN_MODELS, scorers, strict=True))
+    found = Demo(dataset, runs["bert4rec"].path, metrics, show_examples(dataset, split, shown, seed=seed))
     (folder / "result.json").write_text(json.dumps({"metrics": metrics}, indent=2) + "\n", encoding="utf-8")
     return found
+
+
+def run_folder(folder: Path, model: str) -> Path:
+    """Where in the demo's folder the run of a model is."""
+    return folder / "run" if model == "bert4rec" else folder / "baselines" / model
+
+
+def _train(name: str, dataset: Dataset, folder: Path, around: Surroundings, *, seed: int) -> Run:
+    around.listener.say(f"{MODELS[name].title}:")
+    config = make_config(name, load_preset(name, "demo"))
+    # Refitting would double the wait, and in a world that never changes the newest actions teach nothing new.
+    plan = Plan.for_dataset(dataset, name, config, preset="demo", seed=seed, split=None, refit=False)
+    return train(dataset, folder, plan, around)
 
 
 def show_examples(dataset: Dataset, split: Split, scorers: dict[str, Scorer], *, seed: int) -> list[Example]:

@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from bert4rec.experiments.demo import MODELS, Demo, Example
+from bert4rec.experiments.demo import BEST, Demo, Example
 
 METRICS = ("NDCG@10", "HR@10", "HR@1", "MRR")
 PROTOCOLS = {
@@ -39,8 +39,9 @@ def write_page(demo: Demo, path: Path, *, next_command: str) -> None:
 <p>A made-up shop with {dataset.num_users:,} visitors, {dataset.num_items:,} items and {dataset.num_actions:,} actions.
 Each model sees what a visitor did and ranks what may come next; the visitor's true next item is hidden.
 Since the shop is made up, the <b>best possible</b> ranking is known: no model can beat it.</p>
-<p>POP offers everybody the most popular items. HR@10 is the share of visitors whose next item is among the first
-ten; NDCG@10 and MRR also reward a place near the top.</p>
+<p>BERT4Rec is shown beside the baselines of its paper. POP offers everybody the most popular items; BPR-MF and NCF
+know who asks, but not in what order things happened; the others look at the order too. HR@10 is the share of
+visitors whose next item is among the first ten; NDCG@10 and MRR also reward a place near the top.</p>
 <p>BERT4Rec reaches <b>{demo.share_of_best:.0%}</b> of the best possible NDCG@10.</p>
 {"".join(_table(demo, protocol) for protocol in PROTOCOLS)}
 <h2>Three visitors</h2>
@@ -55,10 +56,10 @@ ten; NDCG@10 and MRR also reward a place near the top.</p>
 
 def _table(demo: Demo, protocol: str) -> str:
     title, text = PROTOCOLS[protocol]
-    best = demo.metrics["best possible"][protocol]["NDCG@10"]
+    best = demo.metrics[BEST][protocol]["NDCG@10"]
     rows = []
-    for name in MODELS:
-        metrics = demo.metrics[name][protocol]
+    for name, by_protocol in demo.metrics.items():
+        metrics = by_protocol[protocol]
         cells = "".join(f"<td>{metrics[metric]:.3f}</td>" for metric in METRICS)
         share = metrics["NDCG@10"] / best
         bar = f'<td style="text-align:left"><span class="bar" style="width:{6 * share:.2f}rem"></span> {share:.0%}</td>'

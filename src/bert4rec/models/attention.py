@@ -51,6 +51,8 @@ class Packed:
     """int32 [B + 1]: rows[row_bounds[b]] to rows[row_bounds[b + 1]] are tokens of sequence b."""
     max_rows: int
     """No sequence has more wanted rows."""
+    causal: bool = False
+    """Whether tokens see only themselves and what came before. All tokens are wanted then, or the last of each."""
 
     def wanted(self, hidden: Tensor) -> Tensor:
         # In float32 because the gradient is a sum over rows, and sums of bfloat16 are slow on a GPU.
@@ -60,11 +62,12 @@ class Packed:
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
         query_bounds = self.row_bounds if wanted_only else self.bounds
-        if not _flash_can_take(query):
-            return _attend_run_by_run(query, key, value, query_bounds, self.bounds, dropout)
         max_queries = self.max_rows if wanted_only else self.max_length
+        causal = self.causal and max_queries > 1  # The last token of a sequence sees all of it.
+        if not _flash_can_take(query):
+            return _attend_run_by_run(query, key, value, query_bounds, self.bounds, dropout, causal=causal)
         attended: Tensor = torch.ops.aten._flash_attention_forward(
-            query, key, value, query_bounds, self.bounds, max_queries, self.max_length, dropout, False, False
+            query, key, value, query_bounds, self.bounds, max_queries, self.max_length, dropout, causal, False
         )[0]
         return attended
 
@@ -75,6 +78,8 @@ class Padded:
 
     present: Tensor
     """bool [B, L]: False where there is padding. At least one token of each row is present."""
+    causal: bool = False
+    """Whether tokens see only themselves and what came before."""
 
     def wanted(self, hidden: Tensor) -> Tensor:
         return hidden[:, -1:]
@@ -86,11 +91,16 @@ class Padded:
         value: Tensor,
         *,
         dropout: float,
-        wanted_only: bool,  # noqa: ARG002
+        wanted_only: bool,
     ) -> Tensor:
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        present = self.present[:, None, None, :]
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=present, dropout_p=dropout)
+        visible = self.present[:, None, None, :]
+        if self.causal and not wanted_only:
+            length = self.present.shape[1]
+            earlier = torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
+            # Padding sees itself, because attention to nothing at all is not a number.
+            visible = (visible & earlier) | torch.eye(length, dtype=torch.bool, device=visible.device)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout)
         return attended.transpose(1, 2)
 
 
@@ -124,7 +134,14 @@ def _flash_can_take(query: Tensor) -> bool:
 
 
 def _attend_run_by_run(
-    query: Tensor, key: Tensor, value: Tensor, query_bounds: Tensor, key_bounds: Tensor, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_bounds: Tensor,
+    key_bounds: Tensor,
+    dropout: float,
+    *,
+    causal: bool,
 ) -> Tensor:
     """Attention over runs of neighbours of equal length, which need neither padding nor a mask.
 
@@ -139,7 +156,7 @@ def _attend_run_by_run(
     for (queries, keys, count), *qkv in zip(runs, query_runs, key_runs, value_runs, strict=True):
         if queries and keys:
             q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
-            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
             attended.append(run.transpose(1, 2).flatten(0, 1))
         else:  # dead rows may have nothing to look at: see `training.batches`
             attended.append(torch.zeros_like(qkv[0]))

@@ -98,6 +98,17 @@ class Layer(nn.Module):
         return F.dropout(x, self.config.hidden_dropout, self.training)
 
 
+def initialise(model: nn.Module, generator: torch.Generator | None) -> None:
+    """Set matrices and tables to small random numbers, and biases to 0."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            nn.init.trunc_normal_(
+                parameter, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
+            )
+        elif "bias" in name:
+            nn.init.zeros_(parameter)
+
+
 class BERT4Rec(nn.Module):
     """Items are numbered 1 to V; 0 is padding and V + 1 is [mask]. Those two are never predicted."""
 
@@ -111,16 +122,7 @@ class BERT4Rec(nn.Module):
         self.projection = Dense(config.dim, config.dim)
         self.projection_norm = Norm(config.dim)  # not in equation 7, but in the authors' code
         self.item_bias = nn.Parameter(torch.zeros(num_items))
-        self._initialise(generator)
-
-    def _initialise(self, generator: torch.Generator | None) -> None:
-        for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
-                nn.init.trunc_normal_(
-                    parameter, std=INITIAL_STD, a=-2 * INITIAL_STD, b=2 * INITIAL_STD, generator=generator
-                )
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
+        initialise(self, generator)
 
     @property
     def mask_number(self) -> int:
@@ -153,6 +155,16 @@ class BERT4Rec(nn.Module):
         items = self.item_table.weight[: self.num_items + 1].to(hidden.dtype)
         bias = F.pad(self.item_bias, (1, 0), value=float("-inf"))
         return (self.project(hidden) @ items.T).to(bias.dtype) + bias
+
+    def query(self, history_BL: Tensor) -> Tensor:
+        """The vectors [B, D] that ask the item table what comes after these histories, filled up on the left with 0."""
+        items_BL = F.pad(history_BL, (0, 1), value=self.mask_number)
+        hidden = self.encode(items_BL, self._positions(items_BL), Padded(items_BL != PADDING))
+        return self.project(hidden[:, 0])
+
+    def answers(self) -> tuple[Tensor, Tensor]:
+        """What queries are multiplied with: a row [V, D] and a bias [V] for each item. Item 1 comes first."""
+        return self.item_table.weight[1 : self.num_items + 1], self.item_bias
 
     def forward(self, items_BL: Tensor) -> Tensor:
         """Scores [B, V + 1] for what comes at the last place, where [mask] stands; filled up on the left with 0."""

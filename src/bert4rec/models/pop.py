@@ -5,32 +5,50 @@ with an order it does not have.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories, training_histories
 
 
 @dataclass(frozen=True)
-class Pop:
+class PopConfig:
+    """What is counted."""
+
+    actions: Literal["training", "all"] = "training"
+    """`all` counts the targets too. It peeks, but is what the authors' evaluator does."""
+
+
+class Pop(nn.Module):
     """Scores every item by how often it was chosen, whoever asks."""
 
-    counts: NDArray[np.int64]
-    """Actions per item number; entry 0 is padding."""
+    counts: Tensor
+    """int64 [V + 1]: actions per item number; entry 0 is padding."""
+
+    def __init__(self, num_items: int, config: PopConfig, _generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.num_items, self.config = num_items, config
+        self.register_buffer("counts", torch.zeros(num_items + 1, dtype=torch.int64))
 
     @classmethod
-    def fit(cls, dataset: Dataset, training_end: NDArray[np.int64]) -> "Pop":
-        """Count the training part only, which ends at `training_end` for each user."""
-        return cls(training_histories(dataset, training_end).item_counts(dataset.num_items))
+    def fit(cls, dataset: Dataset, training_end: NDArray[np.int64], config: PopConfig = PopConfig()) -> "Pop":
+        """Count the training part, which ends at `training_end` for each user, or everything."""
+        pop = cls(dataset.num_items, config)
+        pop.count(dataset, training_end)
+        return pop
 
-    @classmethod
-    def fit_all(cls, dataset: Dataset) -> "Pop":
-        """Count every action, the targets too. It peeks, but is what the authors' evaluator does."""
-        return cls(dataset.item_counts)
+    def count(self, dataset: Dataset, training_end: NDArray[np.int64]) -> None:
+        training = training_histories(dataset, training_end)
+        everything = self.config.actions == "all"
+        counts = dataset.item_counts if everything else training.item_counts(dataset.num_items)
+        self.counts.copy_(torch.from_numpy(counts))
 
-    def scores(self, users: NDArray[np.int64], histories: Histories) -> NDArray[np.int64]:
+    def scores(self, users: NDArray[np.int64], histories: Histories) -> Tensor:
         """[users, items + 1]: the same row for each user, stored once."""
         assert len(users) == len(histories)
-        return np.broadcast_to(self.counts, (len(users), len(self.counts)))
+        return self.counts.expand(len(users), -1)

@@ -9,7 +9,8 @@ Everything is drawn from (seed, round, block): a batch depends on its step alone
 at any step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,13 +19,104 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed
-from bert4rec.training.cloze import Batch, Cloze, Samples, draw_samples, shuffle_inside
 from bert4rec.training.windows import Windows
 
 MIN_STEPS_A_ROUND = 64
 """Small data goes over its windows several times in a round, so that batches can still be even."""
 ROUNDS_TRIED = 4
 """Rounds drawn in advance to see how large batches get."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Pieces of the flat sequences to be trained on; all fields have the same shape."""
+
+    begin: Tensor
+    length: Tensor
+    num_asked: Tensor
+    """How many of the sample's tokens something is asked at."""
+    last_only: Tensor
+    """bool: True where the last item is the one that is asked for."""
+
+    def __getitem__(self, index: Tensor | slice) -> "Samples":
+        return Samples(self.begin[index], self.length[index], self.num_asked[index], self.last_only[index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences end to end, as `Packed` describes them, with what is to be guessed at the wanted rows."""
+
+    tokens: Tensor
+    """[T] item numbers; [mask] where an item is hidden."""
+    positions: Tensor
+    """[T] rows of the position table. The newest item has the last one, whatever the length."""
+    targets: Tensor
+    """[R] the item to be guessed at each wanted row; PADDING where the row is a filler without weight."""
+    layout: Packed
+    negatives: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int32))
+    """Items to compare the targets with, where the loss needs them."""
+
+
+@dataclass(frozen=True)
+class Laid:
+    """K batches with every token in its place, before anything is asked. Fields are [K, T] unless said."""
+
+    items: Tensor
+    """PADDING where a token is dead."""
+    source: Tensor
+    """Where in the flat sequences the token comes from; 0 where it is dead."""
+    is_alive: Tensor
+    sequence: Tensor
+    """The number of each token's sequence, counted through all K batches."""
+    offset: Tensor
+    """Place in its sequence."""
+    to_end: Tensor
+    """Tokens from here to the end of its sequence, this one included."""
+    num_asked: Tensor
+    """Of its sequence."""
+    last_only: Tensor
+    """Of its sequence."""
+    first_row: Tensor
+    """Number, in its batch, of the first row of its sequence."""
+    num_rows: int
+    """Rows of a batch."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What K laid-out batches are to be trained on."""
+
+    tokens: Tensor
+    """[K, T] what the model sees."""
+    rows: Tensor
+    """[K, R] the tokens something is asked at. Dead rows point at a dead token."""
+    targets: Tensor
+    """[K, R] the answers; PADDING at dead rows."""
+    negatives: Tensor
+    """[K, S]"""
+
+
+class Objective(Protocol):
+    """What is asked of a model in training."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether tokens may see only what came before them."""
+        ...
+
+    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> Samples:
+        """One sample from each window."""
+        ...
+
+    def most_asked(self, length: int) -> int:
+        """Tokens of a sample of this length that something may be asked at."""
+        ...
+
+    def num_negatives(self, samples: int, rows: int) -> int:
+        """How many a batch of this size needs."""
+        ...
+
+    def ask(self, laid: Laid, generator: torch.Generator) -> Asked: ...
 
 
 @dataclass(frozen=True)
@@ -38,6 +130,8 @@ class BatchShape:
     rows: int
     max_length: int
     max_rows: int
+    negatives: int
+    causal: bool
 
     @property
     def fields(self) -> dict[str, int]:
@@ -50,6 +144,7 @@ class BatchShape:
             "rows": self.rows,
             "row_bounds": bounds,
             "targets": self.rows,
+            "negatives": self.negatives,
         }
 
     @property
@@ -59,8 +154,10 @@ class BatchShape:
     def read(self, row: Tensor) -> Batch:
         """The batch in one row of a block. Views, no copies: new numbers in the row are a new batch."""
         part = dict(zip(self.fields, torch.split(row, list(self.fields.values())), strict=True))
-        layout = Packed(part["bounds"], self.max_length, part["rows"], part["row_bounds"], self.max_rows)
-        return Batch(part["tokens"], part["positions"], part["targets"], layout)
+        layout = Packed(
+            part["bounds"], self.max_length, part["rows"], part["row_bounds"], self.max_rows, self.causal
+        )
+        return Batch(part["tokens"], part["positions"], part["targets"], layout, part["negatives"])
 
 
 class Batches:
@@ -70,17 +167,16 @@ class Batches:
         self,
         sequences: Tensor,
         windows: Windows,
-        cloze: Cloze,
+        objective: Objective,
         *,
         max_length: int,
-        mask_number: int,
         batch_size: int,
         seed: int,
         block_tokens: int = 1 << 21,
     ) -> None:
         """`sequences` decides the device. `block_tokens` is about how many tokens are prepared at once."""
         assert len(windows), "there is nothing to train on"
-        self.sequences, self.cloze, self.mask_number, self.seed = sequences, cloze, mask_number, seed
+        self.sequences, self.objective, self.seed = sequences, objective, seed
         self.begin = torch.as_tensor(windows.begin, device=sequences.device)
         self.length = torch.as_tensor(windows.length, device=sequences.device)
         self.repeats = -(-MIN_STEPS_A_ROUND * batch_size // len(windows))
@@ -97,7 +193,7 @@ class Batches:
             self._round = number, self._draw_round(self.shape.samples, self._generator(number))
         first = part * self.block_steps
         samples = self._round[1][slice(first, first + self.block_steps)]
-        block = pack(self.sequences, samples, self.shape, self.mask_number, self._generator(number, part))
+        block = pack(self.sequences, samples, self.shape, self.objective, self._generator(number, part))
         return number * self.steps_per_round + first, block
 
     def _draw_round(self, batch_size: int, generator: torch.Generator) -> Samples:
@@ -106,8 +202,8 @@ class Batches:
         # What does not fill a last batch is left out, at random.
         order = torch.randperm(len(self.length) * self.repeats, generator=generator, device=device)
         window = order[:total] % len(self.length)
-        samples = draw_samples(self.begin[window], self.length[window], self.cloze, generator)
-        size = samples.num_hidden * (1 + self.length.max()) + samples.length
+        samples = self.objective.draw(self.begin[window], self.length[window], generator)
+        size = samples.num_asked * (1 + self.length.max()) + samples.length
         strata = torch.argsort(size, descending=True, stable=True).view(batch_size, self.steps_per_round)
         shuffle = torch.rand(strata.shape, generator=generator, device=device).argsort(dim=1)
         return samples[strata.gather(1, shuffle).T]
@@ -116,14 +212,18 @@ class Batches:
         """A shape that batches fill almost to the brim. Six standard deviations: in practice none overflows."""
         rounds = [self._draw_round(batch_size, self._generator(-1, trial)) for trial in range(ROUNDS_TRIED)]
         longest, tokens = _brim([samples.length for samples in rounds])
-        most_hidden, rows = _brim([samples.num_hidden for samples in rounds])
+        most_asked, rows = _brim([samples.num_asked for samples in rounds])
         longest = max(longest, int(self.length.max()))
-        most_hidden = max(most_hidden, round(longest * self.cloze.mask_probability))
+        most_asked = max(most_asked, self.objective.most_asked(longest))
         assert longest <= max_length, f"a window of {longest} actions, but max_length is {max_length}"
         # One more: there is always a dead token, for dead rows to point at.
-        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, most_hidden))
-        dead = max(-(-tokens // max_length), -(-rows // most_hidden))
-        return BatchShape(batch_size, dead, tokens, rows, max_length, most_hidden)
+        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, most_asked))
+        if self.objective.causal:  # Every token is a row, the dead ones too.
+            rows, most_asked = tokens, max_length
+        dead = max(-(-tokens // max_length), -(-rows // most_asked))
+        negatives = self.objective.num_negatives(batch_size, rows)
+        causal = self.objective.causal
+        return BatchShape(batch_size, dead, tokens, rows, max_length, most_asked, negatives, causal)
 
     def _generator(self, *stream: int) -> torch.Generator:
         entropy = np.random.SeedSequence([self.seed, *(number + 1 for number in stream)])
@@ -132,43 +232,39 @@ class Batches:
 
 
 def pack(
-    sequences: Tensor, samples: Samples, shape: BatchShape, mask_number: int, generator: torch.Generator
+    sequences: Tensor, samples: Samples, shape: BatchShape, objective: Objective, generator: torch.Generator
 ) -> Tensor:
-    """Lay out K batches of samples [K, B], hide items, and return int32 [K, shape.width].
+    """Lay out K batches of samples [K, B], ask something of them, and return int32 [K, shape.width].
 
     A sample that would not fit any more is left out; the smallest stand last, so one of those.
     """
-    fits = (samples.length.cumsum(1) < shape.tokens) & (samples.num_hidden.cumsum(1) <= shape.rows)
-    length, num_hidden = samples.length * fits, samples.num_hidden * fits
-    lengths = _fill(length, shape.tokens, shape.max_length, shape.dead)
-    bounds = F.pad(lengths.cumsum(1), (1, 0))
-    row_bounds = F.pad(_fill(num_hidden, shape.rows, shape.max_rows, shape.dead).cumsum(1), (1, 0))
+    fits = (samples.length.cumsum(1) < shape.tokens) & (samples.num_asked.cumsum(1) <= shape.rows)
+    lengths = _fill(samples.length * fits, shape.tokens, shape.max_length, shape.dead)
+    num_asked = _fill(samples.num_asked * fits, shape.rows, shape.max_rows, shape.dead)
+    bounds, row_bounds = (F.pad(sizes.cumsum(1), (1, 0)) for sizes in (lengths, num_asked))
 
-    # [K, T]: the number of each token's sequence, counted through all K batches, and its place there.
     numbers = torch.arange(lengths.numel(), device=lengths.device)
     sequence = torch.repeat_interleave(numbers, lengths.flatten(), output_size=len(lengths) * shape.tokens)
     sequence = sequence.view(len(lengths), shape.tokens)
     offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
-    to_end = lengths.flatten()[sequence] - offset
-    begin, num_hidden, last_only = (
-        F.pad(field, (0, shape.dead)).flatten()[sequence]
-        for field in (samples.begin, num_hidden, samples.last_only)
-    )
     is_alive = sequence % lengths.shape[1] < shape.samples
-    items = torch.where(is_alive, sequences[torch.where(is_alive, begin + offset, 0)], PADDING)
-
-    # Shuffled inside their sequences, tokens of low rank are hidden. Where a token went, one of the same
-    # sequence came from: so the i-th token's sequence and offset are the sequence and rank of the i-th shuffled.
-    shuffled = shuffle_inside(sequence, last_only & (to_end == 1), generator)
-    shuffled_items = items.gather(1, shuffled)
-    is_hidden = offset < num_hidden
-    # One column more, for what is not hidden. Dead rows point at the last token, which is dead.
-    slot = torch.where(is_hidden, row_bounds[:, :-1].flatten()[sequence] + offset, shape.rows)
-    rows = slot.new_full((len(lengths), shape.rows + 1), shape.tokens - 1).scatter_(1, slot, shuffled)
-    targets = items.new_full(rows.shape, PADDING).scatter_(1, slot, shuffled_items)
-    tokens = items.scatter(1, shuffled, torch.where(is_hidden, mask_number, shuffled_items))
-    positions = shape.max_length - to_end
-    parts = [tokens, positions, bounds, rows[:, :-1], row_bounds, targets[:, :-1]]  # as in `fields`
+    source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
+    laid = Laid(
+        items=torch.where(is_alive, sequences[source], PADDING),
+        source=source,
+        is_alive=is_alive,
+        sequence=sequence,
+        offset=offset,
+        to_end=lengths.flatten()[sequence] - offset,
+        num_asked=torch.where(is_alive, num_asked.flatten()[sequence], 0),
+        last_only=F.pad(samples.last_only, (0, shape.dead)).flatten()[sequence],
+        first_row=row_bounds[:, :-1].flatten()[sequence],
+        num_rows=shape.rows,
+    )
+    asked = objective.ask(laid, generator)
+    positions = shape.max_length - laid.to_end
+    # In the order of `BatchShape.fields`.
+    parts = [asked.tokens, positions, bounds, asked.rows, row_bounds, asked.targets, asked.negatives]
     return torch.cat([part.int() for part in parts], dim=1)
 
 

@@ -22,7 +22,8 @@ from bert4rec.data.synthetic import World, like
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import STEPS_BEFORE_CAPTURE, Loop
-from bert4rec.training.task import ClozeTask
+from bert4rec.training.models import MODELS
+from bert4rec.training.tasks import Ground
 from bert4rec.training.windows import Windows, cut_windows
 
 MASK_PROBABILITY = {"ml-1m": 0.2, "ml-20m": 0.2, "beauty": 0.6, "steam": 0.4}
@@ -86,11 +87,12 @@ def bench_training(
 def bench_config(shape: str, dim: int, batch_size: int) -> RunConfig:
     """The paper's settings: two layers, a head for each 32 of the width, its N and ρ."""
     return make_config(
+        "bert4rec",
         {
             "model": {"dim": dim, "heads": max(1, dim // 32), "max_length": MAX_LENGTH[shape]},
-            "cloze": {"mask_probability": MASK_PROBABILITY[shape]},
+            "objective": {"mask_probability": MASK_PROBABILITY[shape]},
             "training": {"batch_size": batch_size, "steps": 1_000_000},
-        }
+        },
     )
 
 
@@ -112,8 +114,10 @@ def _time_ours(
     dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
 ) -> Speed:
     _forget_peak(placement)
-    end = dataset.offsets[1:]
-    task = ClozeTask(dataset, end, config, seed=1, device=placement.device, dtype=placement.dtype)
+    ground = Ground(
+        dataset, dataset.offsets[1:], config, seed=1, device=placement.device, dtype=placement.dtype
+    )
+    task = MODELS["bert4rec"].make_task(ground)
     compile_step = compile_step and placement.device.type == "cuda"
     loop = Loop(task, config.training, device=placement.device, seed=1, compile_step=compile_step)
     state = {"step": 0}
@@ -135,7 +139,7 @@ def _time_plain(dataset: Dataset, windows: Windows, config: RunConfig, placement
     def step() -> None:
         chosen = rng.integers(len(windows), size=batch_size)
         items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, length)).to(placement.device)
-        hidden = (torch.rand(items.shape, device=items.device) < config.cloze.mask_probability) & (
+        hidden = (torch.rand(items.shape, device=items.device) < config.objective.mask_probability) & (
             items != PADDING
         )
         hidden[:, -1] = True
@@ -221,7 +225,7 @@ def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
     """
     size = config.model
     length = windows.length.astype(np.float64)
-    hidden = np.maximum(1, np.round(length * config.cloze.mask_probability))
+    hidden = np.maximum(1, np.round(length * config.objective.mask_probability))
     inner = size.dim**2 * (4 + 2 * size.feed_forward)
     full_layers = (size.layers - 1) * (length * inner + 2 * length**2 * size.dim)
     last_layer = (

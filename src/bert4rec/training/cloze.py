@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed
+from bert4rec.training.batches import Asked, Batch, Laid, Samples
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Cloze:
     """Share of the samples in which only the last item is hidden, as at test time."""
     prefix_share: float = 0.0
     """Share of the samples that are cut at a random place, and then only their last item is hidden."""
+    window_step: float = 0.5
+    """Histories longer than the model sees are cut into windows this share of the length apart."""
 
     def __post_init__(self) -> None:
         assert 0 < self.mask_probability <= 1
@@ -33,42 +36,48 @@ class Cloze:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Pieces of the flat sequences to be trained on; all fields have the same shape."""
+class Hiding:
+    """The Cloze task as batches are made for it."""
 
-    begin: Tensor
-    length: Tensor
-    num_hidden: Tensor
-    last_only: Tensor
-    """bool: True where the last item is the hidden one."""
+    cloze: Cloze
+    mask_number: int
+    causal: bool = False
 
-    def __getitem__(self, index: Tensor | slice) -> "Samples":
-        return Samples(self.begin[index], self.length[index], self.num_hidden[index], self.last_only[index])
+    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> Samples:
+        """Decide for each window whether to cut it and how many of its items to hide; at least one."""
+        kind, place = torch.rand(
+            (2, len(length)), generator=generator, device=length.device, dtype=torch.float64
+        )
+        is_prefix = kind < self.cloze.prefix_share
+        last_only = kind < self.cloze.prefix_share + self.cloze.last_item_share
+        # A prefix keeps at least one item before the hidden one, where there is one.
+        cut_length = torch.minimum((2 + place * (length - 1)).long(), length)
+        length = torch.where(is_prefix, cut_length, length)
+        share = (length * self.cloze.mask_probability).round().long().clamp(min=1)
+        return Samples(begin, length, torch.where(last_only, 1, share), last_only)
 
+    def most_asked(self, length: int) -> int:
+        return max(1, round(length * self.cloze.mask_probability))
 
-@dataclass(frozen=True)
-class Batch:
-    """Sequences end to end, as `Packed` describes them, with what is to be guessed at the wanted rows."""
+    def num_negatives(self, samples: int, rows: int) -> int:  # noqa: ARG002
+        return 0
 
-    tokens: Tensor
-    """[T] item numbers; [mask] where an item is hidden."""
-    positions: Tensor
-    """[T] rows of the position table. The newest item has the last one, whatever the length."""
-    targets: Tensor
-    """[R] the item that is hidden at each wanted row; PADDING where the row is a filler without weight."""
-    layout: Packed
+    def ask(self, laid: Laid, generator: torch.Generator) -> Asked:
+        """Hide items at random, or the last one.
 
-
-def draw_samples(begin: Tensor, length: Tensor, cloze: Cloze, generator: torch.Generator) -> Samples:
-    """Decide for each window whether to cut it and how many of its items to hide; at least one."""
-    kind, place = torch.rand((2, len(length)), generator=generator, device=length.device, dtype=torch.float64)
-    is_prefix = kind < cloze.prefix_share
-    last_only = kind < cloze.prefix_share + cloze.last_item_share
-    # A prefix keeps at least one item before the hidden one, where there is one.
-    cut_length = torch.minimum((2 + place * (length - 1)).long(), length)
-    length = torch.where(is_prefix, cut_length, length)
-    share = (length * cloze.mask_probability).round().long().clamp(min=1)
-    return Samples(begin, length, torch.where(last_only, 1, share), last_only)
+        Shuffled inside their sequences, tokens of low rank are hidden. Where a token went, one of the same
+        sequence came from: so the i-th token's sequence and offset are the sequence and rank of the i-th shuffled.
+        """
+        shuffled = shuffle_inside(laid.sequence, laid.last_only & (laid.to_end == 1), generator)
+        shuffled_items = laid.items.gather(1, shuffled)
+        is_hidden = laid.offset < laid.num_asked
+        # One column more, for what is not hidden. Dead rows point at the last token, which is dead.
+        slot = torch.where(is_hidden, laid.first_row + laid.offset, laid.num_rows)
+        batches, num_tokens = laid.items.shape
+        rows = slot.new_full((batches, laid.num_rows + 1), num_tokens - 1).scatter_(1, slot, shuffled)
+        targets = laid.items.new_full(rows.shape, PADDING).scatter_(1, slot, shuffled_items)
+        tokens = laid.items.scatter(1, shuffled, torch.where(is_hidden, self.mask_number, shuffled_items))
+        return Asked(tokens, rows[:, :-1], targets[:, :-1], negatives=rows[:, :0])
 
 
 def shuffle_inside(sequence: Tensor, is_first: Tensor, generator: torch.Generator) -> Tensor:

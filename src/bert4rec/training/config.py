@@ -3,15 +3,14 @@
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.models.bert4rec import ModelConfig
-from bert4rec.training.cloze import Cloze
+from bert4rec.training.models import MODELS
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class TrainingConfig:
     """How the weights are found."""
 
     batch_size: int = 256
-    """Windows a step."""
+    """Samples a step."""
     steps: int = 10_000
     """Steps at most. The learning rate falls to zero here."""
     learning_rate: float = 1e-3
@@ -30,8 +29,6 @@ class TrainingConfig:
     """Of AdamW; on matrices and tables, not on biases and norms."""
     clip_norm: float = 5.0
     """Gradients whose norm is larger are scaled down to it."""
-    window_step: float = 0.5
-    """Histories longer than the model sees are cut into windows this share of the length apart."""
     validate_every: int = 500
     """Steps from one validation, and one checkpoint, to the next."""
     patience: int = 10
@@ -40,64 +37,80 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The complete settings of a run."""
+    """The complete settings of a run. What `model` and `objective` hold depends on the model: see `models.MODELS`."""
 
-    model: ModelConfig = field(default_factory=ModelConfig)
-    cloze: Cloze = field(default_factory=Cloze)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    model: Any
+    objective: Any
+    training: Any
+    """A `TrainingConfig`. This and the objective are None where there is nothing to train."""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {section: values for section, values in asdict(self).items() if values is not None}
 
 
 _COUNT = Field(ge=1)
 _DROPOUT = Field(ge=0, lt=1)
 _SHARE = Field(ge=0, le=1)
 _SHARE_ABOVE_ZERO = Field(gt=0, le=1)
+_ZERO_OR_MORE = Field(ge=0, allow_inf_nan=False)
 _ABOVE_ZERO = Field(gt=0, allow_inf_nan=False)
-LIMITS: dict[str, dict[str, Any]] = {
-    "model": {
-        "dim": _COUNT,
-        "layers": _COUNT,
-        "heads": _COUNT,
-        "feed_forward": _COUNT,
-        "max_length": Field(ge=2),  # [mask] and something before it
-        "embedding_dropout": _DROPOUT,
-        "hidden_dropout": _DROPOUT,
-        "attention_dropout": _DROPOUT,
-    },
-    "cloze": {"mask_probability": _SHARE_ABOVE_ZERO, "last_item_share": _SHARE, "prefix_share": _SHARE},
-    "training": {
-        "batch_size": _COUNT,
-        "steps": _COUNT,
-        "learning_rate": _ABOVE_ZERO,
-        "warmup_steps": Field(ge=0),
-        "weight_decay": Field(ge=0, allow_inf_nan=False),
-        "clip_norm": _ABOVE_ZERO,
-        "window_step": _SHARE_ABOVE_ZERO,
-        "validate_every": _COUNT,
-        "patience": _COUNT,
-    },
+_ANY = Field()
+LIMITS: dict[str, Any] = {
+    "dim": _COUNT,
+    "layers": _COUNT,
+    "heads": _COUNT,
+    "feed_forward": _COUNT,
+    "max_length": Field(ge=2),  # [mask] and something before it
+    "horizontal": _COUNT,
+    "vertical": _COUNT,
+    "actions": _ANY,
+    "embedding_dropout": _DROPOUT,
+    "hidden_dropout": _DROPOUT,
+    "attention_dropout": _DROPOUT,
+    "mask_probability": _SHARE_ABOVE_ZERO,
+    "last_item_share": _SHARE,
+    "prefix_share": _SHARE,
+    "window_step": _SHARE_ABOVE_ZERO,
+    "loss": _ANY,
+    "negatives": _COUNT,
+    "exponent": _ZERO_OR_MORE,
+    "penalty": _ZERO_OR_MORE,
+    "targets": _COUNT,
+    "batch_size": _COUNT,
+    "steps": _COUNT,
+    "learning_rate": _ABOVE_ZERO,
+    "warmup_steps": Field(ge=0),
+    "weight_decay": _ZERO_OR_MORE,
+    "clip_norm": _ABOVE_ZERO,
+    "validate_every": _COUNT,
+    "patience": _COUNT,
 }
-"""What each setting may be."""
+"""What each setting may be, whatever the model."""
 
 
-def preset_names() -> list[str]:
-    return sorted(
-        path.name.removesuffix(".toml") for path in _presets().iterdir() if path.name.endswith(".toml")
-    )
+def preset_names(model: str) -> list[str]:
+    return list(_presets(model))
 
 
-def load_preset(name: str) -> dict[str, Any]:
+def load_preset(model: str, name: str) -> dict[str, Any]:
     """The values of a preset, section by section."""
-    if name not in preset_names():
+    presets = _presets(model)
+    if name not in presets:
+        known = list(presets)
         raise NotFoundError(
-            f"There is no preset {name!r}.{_nearest(name, preset_names())} Presets: {', '.join(preset_names())}."
+            f"There is no preset {name!r} of {model}.{_nearest(name, known)} Presets: {', '.join(known)}."
         )
-    return tomllib.loads((_presets() / f"{name}.toml").read_text(encoding="utf-8"))
+    return dict(presets[name])
 
 
-def make_config(values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
+def check_model(name: str) -> None:
+    if name not in MODELS:
+        raise UsageError(
+            f"There is no model {name!r}.{_nearest(name, list(MODELS))} Models: {', '.join(MODELS)}."
+        )
+
+
+def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
     """A checked configuration from a preset's values and `section.key=value` settings, the latter winning."""
     merged = {section: dict(keys) for section, keys in values.items()}
     for setting in settings:
@@ -106,9 +119,17 @@ def make_config(values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunC
         if not separator or not dot:
             raise UsageError(f"--set {setting} is not of the form section.key=value, such as model.dim=128.")
         merged.setdefault(section, {})[name] = value.strip()
-    _refuse_unknown(RunConfig, merged)
-    sections = get_type_hints(RunConfig)
-    return RunConfig(**{name: _make_section(name, sections[name], keys) for name, keys in merged.items()})
+    sections = _sections(model)
+    _refuse_unknown(sections, merged)
+    made = {name: _make_section(name, cls, merged.get(name, {})) for name, cls in sections.items()}
+    return RunConfig(made["model"], made.get("objective"), made.get("training"))
+
+
+def _sections(model: str) -> dict[str, type]:
+    kind = MODELS[model]
+    if kind.objective is None:
+        return {"model": kind.settings}
+    return {"model": kind.settings, "objective": kind.objective, "training": TrainingConfig}
 
 
 def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
@@ -116,7 +137,7 @@ def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
     types = get_type_hints(cls)
     checked: dict[str, Any] = {}
     for key, value in values.items():
-        expected: Any = Annotated[types[key], LIMITS[section][key]]
+        expected: Any = Annotated[types[key], LIMITS[key]]
         try:
             checked[key] = TypeAdapter(expected).validate_python(value)
         except ValidationError as error:
@@ -130,19 +151,20 @@ def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         raise UsageError(f"The settings of {section} do not go together{why}. They are {found}.") from error
 
 
-def _presets() -> Any:
-    return resources.files("bert4rec") / "presets"
+def _presets(model: str) -> dict[str, Any]:
+    path = resources.files("bert4rec") / "presets" / f"{model}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _refuse_unknown(cls: type, values: Mapping[str, Any], prefix: str = "") -> None:
+def _refuse_unknown(sections: Mapping[str, type], values: Mapping[str, Any]) -> None:
     """A key nobody reads is an error, not a silent nothing."""
-    types = get_type_hints(cls)
-    known = [each.name for each in fields(cls)]
-    for key, value in values.items():
-        if key not in known:
-            raise UsageError(f"There is no setting {prefix}{key}.{_nearest(key, known, prefix)}")
-        if is_dataclass(types[key]) and isinstance(value, Mapping):
-            _refuse_unknown(types[key], value, f"{prefix}{key}.")
+    for section, keys in values.items():
+        if section not in sections:
+            raise UsageError(f"There is no setting {section}.{_nearest(section, list(sections))}")
+        known = [each.name for each in fields(sections[section])]
+        for key in keys:
+            if key not in known:
+                raise UsageError(f"There is no setting {section}.{key}.{_nearest(key, known, f'{section}.')}")
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:

@@ -7,6 +7,9 @@ import torch
 
 from bert4rec.errors import UsageError
 
+OWN_OVERHEAD = 3 << 29
+"""Bytes of a card's memory that a process takes besides its tensors: context, kernels, recorded graphs."""
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -22,6 +25,14 @@ class Placement:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return f"{_processor()}, {torch.get_num_threads()} threads"
+
+    @property
+    def is_shared(self) -> bool | None:
+        """Whether other processes hold memory of the card, so that times say little. None where nobody can tell."""
+        if self.device.type != "cuda":
+            return None
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free - torch.cuda.memory_reserved(self.device) > OWN_OVERHEAD
 
 
 def place(name: str = "auto") -> Placement:

@@ -1,4 +1,4 @@
-"""The one training loop. Of a task it knows its batches, its loss and its scores, and nothing else.
+"""The one training loop. Of a task it knows its batches and its loss, and nothing else.
 
 Here, and nowhere else, live the optimiser, the schedule, compilation and CUDA graphs, validation, early
 stopping and checkpoints. A batch is one row of int32 numbers of fixed length, so on a GPU a whole step
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.errors import DataError
-from bert4rec.evaluation.protocol import Scorer
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 
@@ -42,10 +41,6 @@ class Task(Protocol):
 
     def loss(self, batch: Tensor) -> Tensor:
         """The mean loss of one batch."""
-        ...
-
-    def scorer(self) -> Scorer:
-        """The model as evaluation wants it."""
         ...
 
 

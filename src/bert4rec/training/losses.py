@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.bert4rec import BERT4Rec
-from bert4rec.training.cloze import Batch
+from bert4rec.training.batches import Batch
 
 MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""

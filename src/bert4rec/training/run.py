@@ -19,16 +19,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from bert4rec.artefact import read_manifest, verify_files, write_manifest, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.evaluation.protocol import Ranks
-from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.config import RunConfig, make_config
+from bert4rec.training.device import Placement
 from bert4rec.training.judge import has_ranks, save_ranks
+from bert4rec.training.models import MODELS
 
 MANIFEST = "run.json"
 SCHEMA = 1
@@ -45,7 +47,10 @@ class Plan:
     data_checksum: str
     candidates_checksum: str
     """Of the stored negatives: runs that met other candidates cannot be compared."""
+    num_users: int
     num_items: int
+    model: str
+    """A name of `models.MODELS`."""
     config: RunConfig
     preset: str | None
     seed: int
@@ -54,11 +59,14 @@ class Plan:
     """Whether to train again on all but the test items once the number of steps is chosen."""
     test: bool = True
     """Whether to look at the test items in the end; not while settings are still being chosen."""
+    variant: str = ""
+    """What was changed in the model's code, where an experiment did so; see `train`."""
 
     @classmethod
     def for_dataset(
         cls,
         dataset: Dataset,
+        model: str,
         config: RunConfig,
         *,
         preset: str | None,
@@ -66,6 +74,7 @@ class Plan:
         split: SplitSpec | None,
         refit: bool = True,
         test: bool = True,
+        variant: str = "",
     ) -> "Plan":
         """A plan for this dataset, cut as it was prepared unless `split` says otherwise."""
         return cls(
@@ -73,13 +82,16 @@ class Plan:
             dataset_name=dataset.name,
             data_checksum=dataset.checksum,
             candidates_checksum=dataset.candidates_checksum(),
+            num_users=dataset.num_users,
             num_items=dataset.num_items,
+            model=model,
             config=config,
             preset=preset,
             seed=seed,
             split=split or SplitSpec(**dataset.manifest["split"]),
             refit=refit and test,
             test=test,
+            variant=variant,
         )
 
     def check_dataset(self, dataset: Dataset) -> None:
@@ -92,12 +104,13 @@ class Plan:
         if dataset.candidates_checksum() != self.candidates_checksum:
             raise DataError(f"{dataset.path} holds other stored candidates than the run was made with.")
 
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "config": self.config.as_dict()}
+
     def save(self, folder: Path) -> None:
         write_text(
             folder / "config.json",
-            json.dumps(
-                {"format": "bert4rec run", "schema": SCHEMA, "model": "bert4rec", **asdict(self)}, indent=2
-            ),
+            json.dumps({"format": "bert4rec run", "schema": SCHEMA, **self.as_dict()}, indent=2),
         )
 
     @classmethod
@@ -107,8 +120,11 @@ class Plan:
             raise NotFoundError(f"{folder} has no config.json: this is not a run of bert4rec.")
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            config, split = make_config(values.pop("config")), SplitSpec(**values.pop("split"))
-            del values["format"], values["schema"], values["model"]
+            config, split = (
+                make_config(values["model"], values.pop("config")),
+                SplitSpec(**values.pop("split")),
+            )
+            del values["format"], values["schema"]
             return cls(**values, config=config, split=split)
         except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
@@ -153,10 +169,21 @@ class Run:
             save_ranks(self.path, part, ranks)
             write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
-    def load_model(self, part: Part, device: torch.device) -> BERT4Rec:
+    def load_model(self, part: Part, device: torch.device) -> nn.Module:
         """The model to be judged on `part`, ready to score."""
+        if self.plan.variant:
+            raise UsageError(
+                f"{self.path} holds a variant of {self.plan.model}, for study only: {self.plan.variant}."
+            )
         name = "selection.safetensors" if part == "valid" else "model.safetensors"
         tensors, _ = load_tensors(self.path / name)
-        model = BERT4Rec(self.plan.num_items, self.plan.config.model)
+        plan = self.plan
+        model = MODELS[plan.model].build(plan.num_users, plan.num_items, plan.config.model)
         model.load_state_dict(tensors)
         return model.to(device).eval()
+
+    def scorer(self, part: Part, placement: Placement) -> Scorer:
+        """The model to be judged on `part`, as evaluation wants it."""
+        model = self.load_model(part, placement.device)
+        scorer: Scorer = MODELS[self.plan.model].task.make_scorer(model, placement.dtype)
+        return scorer

@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,14 +24,19 @@ from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
 from bert4rec.training.judge import judge, metrics_of, save_ranks
-from bert4rec.training.loop import Hooks, Loop, Progress
+from bert4rec.training.loop import Hooks, Loop, Progress, Task
+from bert4rec.training.models import MODELS, Kind
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
-from bert4rec.training.task import ClozeTask
+from bert4rec.training.tasks import Ground
 
 SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
+
+DECISIVE = ("data", "models", "evaluation", "training")
+"""Parts of the package whose code decides what comes out of a run."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +70,15 @@ class Surroundings:
     began: float = field(default_factory=time.perf_counter)
 
 
-def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> Run:
+def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind: Kind | None = None) -> Run:
     """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`.
 
-    A run that is finished already is returned as it is.
+    A run that is finished already is returned as it is. An experiment may hand in a `kind` of its own, with
+    parts of the model swapped; the plan then names the variant.
     """
+    assert bool(plan.variant) == (kind is not None), (
+        "a variant has a name and a kind, other runs have neither"
+    )
     if (folder / "config.json").is_file() and replace(Plan.load(folder), dataset=plan.dataset) != plan:
         raise UsageError(f"{folder} holds a run with other settings or data. Choose another folder.")
     if (folder / MANIFEST).is_file():
@@ -84,7 +93,7 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings) -> R
     plan.save(folder)
     for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
         left_by_a_killed_process.unlink()
-    trainer = _Trainer(dataset, split, folder, plan, around)
+    trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model])
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
@@ -108,35 +117,44 @@ class _Trainer:
     folder: Path
     plan: Plan
     around: Surroundings
+    kind: Kind
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
         kept, tag = self.folder / "selection.safetensors", self._tag("selection")
-        loop = self._loop("valid")
+        task = self._task("valid")
+        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
         if not kept.exists():
-            scorer = loop.task.scorer()
-            progress = self._run(
-                loop,
-                "selection",
-                self.plan.config.training.steps,
-                lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC],
-            )
-            save_tensors(kept, loop.best, {"tag": tag, "best_step": progress.best_step})
+            best, best_step = task.model.state_dict(), 0
+            if self.plan.config.training:
+                loop = self._loop(task, self.plan.config.training)
+                progress = self._run(
+                    loop,
+                    "selection",
+                    self.plan.config.training.steps,
+                    lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC],
+                )
+                best, best_step = loop.best, progress.best_step
+            save_tensors(kept, best, {"tag": tag, "best_step": best_step})
         weights, state = load_tensors(kept)
         if state.get("tag") != tag:
             raise DataError(f"{kept} belongs to another run: its settings or data differ.")
         self._forget("selection")
-        loop.task.model.load_state_dict(weights)
+        task.model.load_state_dict(weights)
+        task.model.eval()
         self._warn_if_undertrained(state["best_step"])
-        seconds = self._progress_of("selection")[-1]["seconds"]
-        return self._fitted(loop, "selection", state["best_step"], seconds)
+        seconds = [entry["seconds"] for entry in self._progress_of("selection")]
+        return _Fitted("selection", scorer, state["best_step"], max(seconds, default=0.0))
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
-        loop = self._loop("test")
-        progress = self._run(loop, "refit", selection.steps)
-        save_tensors(self.folder / "model.safetensors", loop.task.model.state_dict())
-        return self._fitted(loop, "refit", progress.step, progress.seconds)
+        task, progress = self._task("test"), Progress()
+        if self.plan.config.training:
+            progress = self._run(self._loop(task, self.plan.config.training), "refit", selection.steps)
+        save_tensors(self.folder / "model.safetensors", task.model.state_dict())
+        task.model.eval()
+        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        return _Fitted("refit", scorer, progress.step, progress.seconds)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
@@ -154,20 +172,23 @@ class _Trainer:
         self._forget("refit")
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
-    def _loop(self, part: Part) -> Loop:
-        placement, seed = self.around.placement, self.plan.seed
-        task = ClozeTask(
+    def _task(self, part: Part) -> Any:
+        """A fresh model, and what it is to learn before the targets of `part`."""
+        plan, placement = self.plan, self.around.placement
+        ground = Ground(
             self.dataset,
             self.split.training_end(part),
-            self.plan.config,
-            seed=seed,
+            plan.config,
+            seed=plan.seed,
             device=placement.device,
             dtype=placement.dtype,
         )
-        compile_step = self.around.compile_step and placement.device.type == "cuda"
-        return Loop(
-            task, self.plan.config.training, device=placement.device, seed=seed, compile_step=compile_step
-        )
+        return self.kind.make_task(ground)
+
+    def _loop(self, task: Task, training: TrainingConfig) -> Loop:
+        device = self.around.placement.device
+        compile_step = self.around.compile_step and device.type == "cuda"
+        return Loop(task, training, device=device, seed=self.plan.seed, compile_step=compile_step)
 
     def _run(
         self, loop: Loop, stage: Stage, steps: int, validate: Callable[[], float] | None = None
@@ -178,20 +199,19 @@ class _Trainer:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
 
+        batch_size = loop.config.batch_size
+
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
             if progress.history and progress.history[-1]["step"] == progress.step:
+                progress.history[-1]["command_seconds"] = self._seconds()
                 self._write_progress(stage, progress.history)
-            samples_per_second = steps_per_second * self.plan.config.training.batch_size
+            samples_per_second = steps_per_second * batch_size
             seconds_left = (steps - progress.step) / max(1e-9, steps_per_second)
             self.around.listener.progress(stage, progress, Pace(loss, samples_per_second, seconds_left))
 
         progress = loop.run(steps, Hooks(validate, report, self.around.should_stop), checkpoint, tag)
         loop.task.model.eval()
         return progress
-
-    def _fitted(self, loop: Loop, stage: Stage, steps: int, seconds: float) -> _Fitted:
-        loop.task.model.eval()
-        return _Fitted(stage, loop.task.scorer(), steps, seconds)
 
     def _ranks(self, scorer: Scorer, part: Part) -> Ranks:
         return judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
@@ -202,21 +222,33 @@ class _Trainer:
         save_ranks(self.folder, part, ranks)
         return {
             "dataset": self.plan.dataset_name,
-            "model": "bert4rec",
+            "model": self.plan.model,
+            "variant": self.plan.variant,
             "preset": self.plan.preset,
             "seed": self.plan.seed,
             "stage": fitted.stage,
             "split": part,
             "protocol": self.plan.split.kind,
             "device": self.around.placement.name,
+            "device_shared": self.around.placement.is_shared,
             "steps": fitted.steps,
             "train_seconds": round(fitted.seconds, 2),
-            "command_seconds": round(time.perf_counter() - self.around.began, 2),
-            "config": asdict(self.plan.config),
+            "command_seconds": self._seconds(),
+            "validations": self._validations() if fitted.stage == "selection" else [],
+            "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
             "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": _code_checksum()},
             "metrics": metrics_of(ranks),
         }
+
+    def _seconds(self) -> float:
+        """Since the command began."""
+        return round(time.perf_counter() - self.around.began, 2)
+
+    def _validations(self) -> list[dict[str, float]]:
+        """How the selection went: step, value, and seconds since the command began."""
+        names = ("step", "value", "command_seconds")
+        return [{name: entry[name] for name in names} for entry in self._progress_of("selection")]
 
     def _write_progress(self, stage: Stage, history: list[dict[str, float]]) -> None:
         """All entries of this stage anew, behind those of the stages before: a resumed run has each once."""
@@ -225,11 +257,13 @@ class _Trainer:
         write_text(self.folder / "progress.jsonl", "\n".join(map(json.dumps, entries)))
 
     def _progress_of(self, stage: Stage) -> list[dict[str, Any]]:
-        lines = (self.folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()
+        path = self.folder / "progress.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
 
     def _warn_if_undertrained(self, best_step: int) -> None:
-        if best_step == self.plan.config.training.steps:
+        training = self.plan.config.training
+        if training and best_step == training.steps:
             self.around.listener.say(
                 "Warning: the last validation was the best one, so the model may be under-trained. "
                 f"Raise training.steps above {best_step:,}."
@@ -243,15 +277,15 @@ class _Trainer:
 
     def _tag(self, stage: Stage) -> str:
         decisive = replace(self.plan, dataset="", preset=None)
-        plan = json.dumps([stage, asdict(decisive)], sort_keys=True)
+        plan = json.dumps([stage, decisive.as_dict()], sort_keys=True)
         return hashlib.sha256(plan.encode()).hexdigest()
 
 
 @cache
 def _code_checksum() -> str:
-    """Tells one state of this package's code from another, also where there is no git."""
+    """Tells one state of the code that decides results from another, also where there is no git."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(each for part in DECISIVE for each in (package / part).rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]

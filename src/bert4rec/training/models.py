@@ -1,0 +1,66 @@
+"""The one table of models: what each is called, how it is built, and how it learns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+from bert4rec.models.bpr_mf import BPRMF, BPRMFConfig
+from bert4rec.models.caser import Caser, CaserConfig
+from bert4rec.models.fpmc import FPMC, FPMCConfig
+from bert4rec.models.gru4rec import GRU4Rec, GRUConfig
+from bert4rec.models.gru4rec_plus import GRU4RecPlus
+from bert4rec.models.ncf import NCF, NCFConfig
+from bert4rec.models.pop import Pop, PopConfig
+from bert4rec.models.sasrec import SASRec
+from bert4rec.training.cloze import Cloze
+from bert4rec.training.next_item import BatchRanking, NextItem, SampledRanking
+from bert4rec.training.pairs import Pairwise, Pointwise, SkippingPointwise
+from bert4rec.training.tasks import ClozeTask, CountingTask, Ground, NextItemTask, PairTask
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is behind a model's name."""
+
+    title: str
+    """As the paper writes it."""
+    network: type[nn.Module]
+    settings: type
+    """Of the network: the section `model` of a configuration."""
+    objective: type | None
+    """What it is trained on: the section `objective`. None where nothing is trained."""
+    task: Any
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether it learns something of each user, and so can answer only for those it has met."""
+        return self.task is PairTask
+
+    def build(
+        self, num_users: int, num_items: int, settings: Any, generator: torch.Generator | None = None
+    ) -> nn.Module:
+        sizes = (num_users, num_items) if self.knows_users else (num_items,)
+        return self.network(*sizes, settings, generator)
+
+    def make_task(self, ground: Ground) -> Any:
+        """A fresh model on the device, and what it is to learn."""
+        generator = torch.Generator().manual_seed(ground.seed)
+        sizes = ground.dataset.num_users, ground.dataset.num_items
+        return self.task(self.build(*sizes, ground.config.model, generator).to(ground.device), ground)
+
+
+MODELS = {
+    "pop": Kind("POP", Pop, PopConfig, None, CountingTask),
+    "bpr-mf": Kind("BPR-MF", BPRMF, BPRMFConfig, Pairwise, PairTask),
+    "ncf": Kind("NCF", NCF, NCFConfig, Pointwise, PairTask),
+    "fpmc": Kind("FPMC", FPMC, FPMCConfig, Pairwise, PairTask),
+    "gru4rec": Kind("GRU4Rec", GRU4Rec, GRUConfig, BatchRanking, NextItemTask),
+    "gru4rec+": Kind("GRU4Rec+", GRU4RecPlus, GRUConfig, SampledRanking, NextItemTask),
+    "caser": Kind("Caser", Caser, CaserConfig, SkippingPointwise, PairTask),
+    "sasrec": Kind("SASRec", SASRec, ModelConfig, NextItem, NextItemTask),
+    "bert4rec": Kind("BERT4Rec", BERT4Rec, ModelConfig, Cloze, ClozeTask),
+}
+"""In the order of the paper's Table 2."""

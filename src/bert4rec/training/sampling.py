@@ -1,0 +1,47 @@
+"""Items nobody chose, drawn for losses that need something to compare the chosen ones with."""
+
+import torch
+from torch import Tensor
+
+TRIES = 8
+"""How often an item that the user did choose is drawn again. What is left after that is a rarity, and stays."""
+
+
+class ItemSampler:
+    """Draws item numbers with a probability that grows with their popularity in the training part."""
+
+    def __init__(self, items: Tensor, num_items: int, *, exponent: float) -> None:
+        """`items` are all actions of the training part. Exponent 0 draws evenly, 1 as often as items are chosen."""
+        weights = torch.bincount(items, minlength=num_items + 1)[1:].double()
+        # An item that nobody chose is drawn only where all are equal: 0 to the power of 0 is 1.
+        self._limits = (weights**exponent).cumsum(0)
+
+    def draw(self, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        limits = self._limits
+        place = torch.rand(size, generator=generator, device=limits.device, dtype=limits.dtype) * limits[-1]
+        return 1 + torch.searchsorted(limits, place, right=True).clamp(max=len(limits) - 1)
+
+
+class Chosen:
+    """Which users chose which items in the training part."""
+
+    def __init__(self, users: Tensor, items: Tensor, num_items: int) -> None:
+        self._stride = num_items + 1
+        self._keys = (users.long() * self._stride + items).unique()
+
+    def contains(self, users: Tensor, items: Tensor) -> Tensor:
+        keys = users.long() * self._stride + items
+        place = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
+        found: Tensor = self._keys[place] == keys
+        return found
+
+
+def draw_unchosen(
+    sampler: ItemSampler, chosen: Chosen, users: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
+    """`count` items for each entry of `users`, [..., count], that its user did not choose."""
+    users = users[..., None].expand(*users.shape, count)
+    items = sampler.draw(tuple(users.shape), generator)
+    for _ in range(TRIES):
+        items = torch.where(chosen.contains(users, items), sampler.draw(tuple(users.shape), generator), items)
+    return items
