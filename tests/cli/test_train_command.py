@@ -40,6 +40,16 @@ def test_a_mistake_in_the_settings_does_not_cost_the_old_run(dataset: Path, tmp_
         assert bert4rec("evaluate", tmp_path / "run").returncode == 0
 
 
+def test_a_model_is_trained_by_its_name_and_a_wrong_name_is_refused(dataset: Path, tmp_path: Path) -> None:
+    short = [setting for setting in SHORT if "max_length" not in setting]
+    run = bert4rec("train", dataset, "-o", tmp_path / "run", "--model", "bpr-mf", *short, "--json")
+    assert [line["model"] for line in json.loads(run.stdout)] == ["bpr-mf", "bpr-mf"]
+    wrong = bert4rec("train", dataset, "-o", tmp_path / "other", "--model", "bpr-fm", *short)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("Error: There is no model 'bpr-fm'. Did you mean bpr-mf?")
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_run_does_not_take_the_place_of_its_dataset(dataset: Path) -> None:
     run = bert4rec("train", dataset, "-o", dataset, "--overwrite", *SHORT)
     assert run.returncode == 2

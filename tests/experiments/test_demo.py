@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bert4rec.training.models import MODELS
 from tests.cli.test_data_commands import bert4rec
 
 FLOOR = 0.65
@@ -17,12 +18,14 @@ def test_the_demo_reaches_a_good_share_of_the_best_possible_and_shows_it(tmp_pat
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["share_of_best"] > FLOOR
+    titles = [*(kind.title for kind in MODELS.values()), "best possible"]
+    assert list(found["metrics"]) == titles
     pop, ours, best = (
         found["metrics"][name]["full"]["NDCG@10"] for name in ("POP", "BERT4Rec", "best possible")
     )
     assert pop < ours / 3 < best / 3
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert "best possible" in page
+    assert all(title in page for title in titles)
     assert "user-" in page
     assert "http" not in page, "the page fetches nothing"
     again = bert4rec("evaluate", tmp_path / "demo" / "run", "--json")

@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from bert4rec.data.histories import Histories
+from bert4rec.data.splits import Part
 from bert4rec.training.cloze import append_mask
 from bert4rec.training.models import MODELS
 from tests.conftest import MakeDataset
+from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import NUM_ITEMS, NUM_USERS, scores_of, untrained
-from tests.training.tiny import SETTINGS, make_task, tiny_config
+from tests.training.tiny import SETTINGS, make_task, random_histories, tiny_config
 
 MAX_LENGTH = SETTINGS["bert4rec"]["model"]["max_length"]
 RNG = np.random.default_rng(1)
@@ -74,6 +76,31 @@ def test_padding_is_never_recommended(name: str) -> None:
     scores = scores_of(name, untrained(name), [0], [[1, 2]])
     assert scores.dtype == torch.float32
     assert torch.isneginf(scores[:, 0]).all()
+
+
+POPULARITY_MATTERS = {
+    **dict.fromkeys(("bpr-mf", "ncf", "fpmc", "caser", "gru4rec+"), ("objective.exponent=1",)),
+    "sasrec": ("objective.loss=binary",),
+}
+"""Settings under which most is drawn from what was chosen."""
+
+
+@pytest.mark.parametrize(("part", "held_out"), [("valid", 2), ("test", 1)])
+@each_model
+def test_what_is_held_out_decides_nothing(name: str, part: Part, held_out: int) -> None:
+    """Everybody's last items are exchanged for others, more popular ones for rarer: batches and losses stay."""
+    histories = [[1 + item for item in history] for history in random_histories()]
+    others = [[*history[:-held_out], *(21 - item for item in history[-held_out:])] for history in histories]
+    one, other = (dataset_of(each, num_items=20) for each in (histories, others))
+    assert one.item_counts.tolist() != other.item_counts.tolist()
+    config = tiny_config(*POPULARITY_MATTERS.get(name, ()), model=name)
+    ours, theirs = (make_task(dataset, config, name, part=part) for dataset in (one, other))
+    for key, weight in ours.model.eval().state_dict().items():
+        assert torch.equal(weight, theirs.model.eval().state_dict()[key])
+    if config.training:
+        rows = ours.block(0)[1]
+        assert torch.equal(rows, theirs.block(0)[1])
+        assert all(torch.equal(ours.loss(row), theirs.loss(row)) for row in rows[:20])
 
 
 def test_the_question_at_test_time_is_a_training_sample_that_hides_its_last_item(

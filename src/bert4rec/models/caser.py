@@ -51,6 +51,7 @@ class Caser(nn.Module):
         self.output_table = nn.Embedding(num_items + 1, 2 * dim)
         self.output_bias = nn.Parameter(torch.zeros(num_items + 1))
         initialise(self, generator)
+        nn.init.zeros_(self.item_table.weight.data[PADDING])  # nothing to be seen there, now and ever
         for layer in [*self.horizontal, self.vertical, self.narrow]:
             nn.init.xavier_uniform_(layer.weight, generator=generator)
 
@@ -71,6 +72,6 @@ class Caser(nn.Module):
     def _query(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
         x_BDC = self.item_table(context_BC).transpose(1, 2)
         patterns = [F.relu(filters(x_BDC)).amax(dim=2) for filters in self.horizontal]
-        found = torch.cat([*patterns, F.relu(self.vertical(x_BDC)).flatten(1)], dim=1)
+        found = torch.cat([*patterns, self.vertical(x_BDC).flatten(1)], dim=1)
         narrowed = F.relu(self.narrow(F.dropout(found, self.config.hidden_dropout, self.training)))
         return torch.cat([narrowed, self.user_table(users_B)], dim=1)

@@ -76,11 +76,10 @@ class GRU4Rec(nn.Module):
 
     def query(self, history_BL: Tensor) -> Tensor:
         """The vectors [B, D] that ask what comes after these histories, filled up on the left with 0."""
-        lengths = (history_BL != PADDING).sum(dim=1)
+        length, lengths = history_BL.shape[1], (history_BL != PADDING).sum(dim=1)
+        assert length <= self.config.max_length, f"{length} items, but max_length {self.config.max_length}"
         # The recurrence must not walk through padding first: histories are moved to the left.
-        place = (torch.arange(history_BL.shape[1], device=history_BL.device) - lengths[:, None]) % max(
-            1, history_BL.shape[1]
-        )
+        place = (torch.arange(length, device=history_BL.device) - lengths[:, None]) % length
         states = self._states(history_BL.gather(1, place))
         last = (lengths - 1).clamp(min=0)
         found: Tensor = states[torch.arange(len(states), device=states.device), last]

@@ -1,6 +1,6 @@
 """GRU4Rec+ (Hidasi and Karatzoglou, 2018): the network of GRU4Rec with better losses and one table for in- and output.
 
-The losses are in `training.losses`, the items they are compared with in `training.next_item`.
+The losses are in `training.ranking_losses`, the items they are compared with in `training.next_item`.
 """
 
 from bert4rec.models.gru4rec import GRU4Rec

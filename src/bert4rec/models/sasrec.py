@@ -48,6 +48,7 @@ class SASRec(nn.Module):
     def query(self, history_BL: Tensor) -> Tensor:
         """The vectors [B, D] that ask the item table what comes after these histories, filled up on the left with 0."""
         first = self.config.max_length - history_BL.shape[1]
+        assert first >= 0, f"{history_BL.shape[1]} items, but max_length {self.config.max_length}"
         positions = torch.arange(first, self.config.max_length, device=history_BL.device)
         # The last token is always looked at: an empty history is a single PADDING, as where it is packed.
         present = (history_BL != PADDING) | (positions == self.config.max_length - 1)

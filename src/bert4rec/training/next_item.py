@@ -160,5 +160,5 @@ def ask_what_follows(histories: Histories, max_length: int, device: torch.device
     integers = (tokens, max_length - to_end, bounds, bounds[1:] - 1, np.arange(len(bounds)))
     on_device = [torch.as_tensor(each, dtype=torch.int32, device=device) for each in integers]
     tokens_T, positions_T, bounds_B, rows_B, row_bounds_B = on_device
-    layout = Packed(bounds_B, max_length, rows_B, row_bounds_B, max_rows=1, causal=True)
+    layout = Packed(bounds_B, int(lengths.max(initial=1)), rows_B, row_bounds_B, max_rows=1, causal=True)
     return Batch(tokens_T, positions_T, torch.zeros_like(rows_B), layout)

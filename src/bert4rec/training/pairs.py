@@ -14,7 +14,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
 
-BLOCK_NUMBERS = 1 << 21
+BLOCK_NUMBERS = 1 << 20
 """About how many numbers are drawn at once."""
 
 
