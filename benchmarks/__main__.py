@@ -50,6 +50,8 @@ def main() -> None:
             f"training, {shape}'s shape, d=64, {found['device']}: {found['samples_per_second']:,.0f} samples/s, "
             f"{found['ratio']:.1f} times a plain loop"
         )
+    for part in ("recommend", "serving"):
+        console.print(output([sys.executable, "-m", f"benchmarks.{part}"]))
 
 
 def measure(command: list[str]) -> tuple[float, float]:

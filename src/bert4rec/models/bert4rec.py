@@ -162,9 +162,14 @@ class BERT4Rec(nn.Module):
         hidden = self.encode(items_BL, self._positions(items_BL), Padded(items_BL != PADDING))
         return self.project(hidden[:, 0])
 
+    @property
+    def table(self) -> Tensor:
+        """The shared item table, [V + 2, D]: of the input, and of what the output is compared with."""
+        return self.item_table.weight
+
     def answers(self) -> tuple[Tensor, Tensor]:
         """What queries are multiplied with: a row [V, D] and a bias [V] for each item. Item 1 comes first."""
-        return self.item_table.weight[1 : self.num_items + 1], self.item_bias
+        return self.table[1 : self.num_items + 1], self.item_bias
 
     def forward(self, items_BL: Tensor) -> Tensor:
         """Scores [B, V + 1] for what comes at the last place, where [mask] stands; filled up on the left with 0."""

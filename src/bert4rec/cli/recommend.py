@@ -1,0 +1,213 @@
+"""`bert4rec recommend`: for one history, for a user of the dataset, or for everybody in a file."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from bert4rec.cli.console import print_json, print_table, progress, say, warn
+from bert4rec.cli.data import Flag
+from bert4rec.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.serving.recommender import Recommendation, Recommender
+
+
+def recommend_command(
+    model: Path,
+    *,
+    history: str | None = None,
+    user: str | None = None,
+    source: Annotated[Path | None, Parameter(name="--input")] = None,
+    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    k: Annotated[int, Parameter(alias="-k")] = 10,
+    exclude_seen: bool = True,
+    allow: str | None = None,
+    deny: str | None = None,
+    data: Path | None = None,
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
+    device: str = "auto",
+    threads: int = 1,
+    overwrite: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Recommend items: for a history, for a user of the dataset, or for everybody in a file.
+
+    Give one of --history, --user and --input. Unknown items are skipped and named; where nothing of a history
+    is known, the most popular items are recommended, and that is said.
+
+    Parameters
+    ----------
+    model
+        A run that `bert4rec train` wrote, or a model that `bert4rec export` wrote.
+    history
+        Item ids, oldest first, with commas between them.
+    user
+        Id of a user of the dataset; all that is known of them counts.
+    source
+        A file with a list of items a user (Parquet, JSON Lines), a log with a row an action, or a dataset folder.
+    output
+        With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command goes on.
+    k
+        How many items to recommend, at most.
+    exclude_seen
+        Leave out what is in the history.
+    allow
+        Recommend nothing but these ids, with commas between them.
+    deny
+        Never recommend these ids.
+    data
+        With --user: the dataset, if it is not where the run was trained from.
+    user_col
+        With --input: column of the user. Columns are guessed from usual names.
+    item_col
+        With --input: column of the item, or of the list of items.
+    time_col
+        With --input: column of the time, in a log. With `none`, the order of the rows counts.
+    device
+        Of a run: auto, cpu, cuda or cuda:1.
+    threads
+        Of an exported model: how many processors to use.
+    overwrite
+        Replace the output, or the parts of another request.
+    json
+        Print the recommendations as JSON.
+    """
+    from bert4rec.serving.recommender import check_k
+
+    if sum(given is not None for given in (history, user, source)) != 1:
+        raise UsageError("Say for whom: give one of --history, --user and --input.")
+    check_k(k)
+    if (source is None) != (output is None):
+        raise UsageError("--input and --output belong together.")
+    if source is not None and (allow or deny or json):
+        raise UsageError("--allow, --deny and --json go with --history and --user.")
+    options = _Options(model, k, exclude_seen, _ids(allow), _ids(deny), device, threads)
+    if source is not None and output is not None:
+        columns = (user_col, item_col, time_col)
+        _recommend_file(options, source, output, columns, overwrite=overwrite)
+        return
+    found = (
+        options.for_history(_ids(history) or []) if history is not None else options.for_user(str(user), data)
+    )
+    if json:
+        print_json(asdict(found))
+    else:
+        _show(found)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the three ways to ask have in common."""
+
+    model: Path
+    k: int
+    exclude_seen: bool
+    allow: list[str] | None
+    deny: list[str] | None
+    device: str
+    threads: int
+
+    def load(self) -> "Recommender":
+        from bert4rec.cli.needs import require_torch
+        from bert4rec.serving.recommender import Recommender, is_exported
+
+        if not is_exported(self.model):
+            require_torch()
+        return Recommender.load(self.model, threads=self.threads, device=self.device)
+
+    def for_history(self, history: list[str]) -> "Recommendation":
+        return self.load().recommend(
+            history, self.k, exclude_seen=self.exclude_seen, allow=self.allow, deny=self.deny
+        )
+
+    def for_user(self, user: str, data: Path | None) -> "Recommendation":
+        from bert4rec.serving.known_users import history_of, recommend_to_user, user_number
+        from bert4rec.serving.recommender import is_exported
+
+        if is_exported(self.model):
+            if data is None:
+                raise UsageError("An exported model knows no users: say with --data which dataset has them.")
+            dataset = open_dataset(data)
+            return self.for_history(history_of(dataset, user_number(dataset, user)))
+        from bert4rec.training.device import place
+        from bert4rec.training.models import MODELS
+        from bert4rec.training.run import Run
+
+        run = Run.open(self.model)
+        dataset = open_dataset(data or Path(run.plan.dataset))
+        number = user_number(dataset, user)
+        if hasattr(MODELS[run.plan.model].network, "query"):
+            return self.for_history(history_of(dataset, number))
+        run.verify()
+        run.plan.check_dataset(dataset)
+        return recommend_to_user(
+            run,
+            dataset,
+            number,
+            place(self.device),
+            self.k,
+            exclude_seen=self.exclude_seen,
+            allow=self.allow,
+            deny=self.deny,
+        )
+
+
+def _recommend_file(
+    options: _Options, source: Path, output: Path, columns: tuple[str | None, ...], *, overwrite: bool
+) -> None:
+    from bert4rec.data.columns import ColumnRequest
+    from bert4rec.serving.bulk import Request, recommend_file
+
+    request = Request(
+        source,
+        output,
+        k=options.k,
+        exclude_seen=options.exclude_seen,
+        columns=ColumnRequest(*columns),
+    )
+    request.check_target(overwrite=overwrite)
+    recommender = options.load()
+    try:
+        with progress("Recommending", "users") as report:
+            tally = recommend_file(recommender, request, overwrite=overwrite, progress=report)
+    except KeyboardInterrupt:
+        say("What is finished is kept: the same command goes on from here.")
+        raise
+    if tally.resumed:
+        say(f"{tally.resumed:,} users had been answered before.")
+    if tally.unknown:
+        warn(f"{tally.unknown:,} actions on items that the model does not know were skipped.")
+    if tally.fallbacks:
+        warn(f"{tally.fallbacks:,} users have no known item in their history and get the most popular ones.")
+    say(f"Wrote {output}: {tally.users:,} users.")
+
+
+def _show(found: "Recommendation") -> None:
+    if found.unknown_items:
+        warn(f"The model does not know {', '.join(found.unknown_items)}; skipped.")
+    if found.fallback:
+        warn(
+            "No known item to go by: these are the most popular ones, and the score is how often they occur."
+        )
+    if not found.items:
+        say("Nothing is left to recommend.")
+        return
+    rows = [(item.title or item.item_id, item.item_id, f"{item.score:.4f}") for item in found.items]
+    print_table([f"after {found.used} items" if found.used else "popular", "id", "score"], rows)
+
+
+def open_dataset(path: Path) -> "Dataset":
+    from bert4rec.data.dataset import Dataset
+
+    if not path.is_dir():
+        raise NotFoundError(f"The dataset is not at {path}. Say where it is with --data.")
+    return Dataset.open(path)
+
+
+def _ids(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,220 @@
+"""From a trained run to a model folder that ONNX Runtime serves without torch.
+
+The graphs hold everything but the table of items: that lies in items.npy, once, and is mapped into memory by the
+graphs and by NumPy alike, so that workers on one machine share it.
+"""
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bert4rec import __version__
+from bert4rec.artefact import new_folder, sha256_of, write_manifest
+from bert4rec.errors import UsageError
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.sasrec import SASRec
+from bert4rec.serving.catalogue import Catalogue
+from bert4rec.serving.onnx_engine import MANIFEST, SCHEMA
+from bert4rec.serving.torch_engine import load_sequential, max_history_of
+from bert4rec.training.run import Run
+
+if TYPE_CHECKING:
+    import onnx
+
+_OPSET, _IR_VERSION = 20, 10
+"""What the oldest ONNX Runtime that we allow can read."""
+
+
+def export_run(run: Run, target: Path, *, int8: bool = False, overwrite: bool = False) -> None:
+    """Write the final model of a run."""
+    model = load_sequential(run, "test", torch.device("cpu"))
+    catalogue = Catalogue.read_table(run.path / "items.parquet")
+    export_model(model, catalogue, target, name=run.plan.dataset_name, int8=int8, overwrite=overwrite)
+
+
+def export_model(
+    model: Any,
+    catalogue: Catalogue,
+    target: Path,
+    *,
+    name: str,
+    int8: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Write the folder that `onnx_engine` describes. `name` is that of the data set.
+
+    With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
+    """
+    if not isinstance(model, BERT4Rec | SASRec):
+        raise UsageError(
+            f"{type(model).__name__} cannot be exported: ask the run itself with `bert4rec recommend`."
+        )
+    max_history = max_history_of(model)
+    model = model.cpu().eval()
+    # [V + 2, D]: the table whose rows answer queries; of most models also that of their inputs.
+    table: NDArray[np.float32] = model.table.detach().float().numpy()
+    if table.nbytes >= 2**31:
+        raise UsageError(
+            f"The table of items has {table.nbytes:,} bytes; ONNX can take in no more than 2 GiB."
+        )
+    with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
+        np.save(folder / "items.npy", table)
+        np.save(folder / "bias.npy", model.answers()[1].detach().float().numpy())
+        catalogue.write(folder / "catalogue.json")
+        for file_name, graph in _graphs(model, max_history, int8=int8):
+            _read_from_file(graph, table, folder / "items.npy")
+            (folder / file_name).write_bytes(graph.SerializeToString())
+        facts = {
+            "format": "bert4rec model",
+            "schema": SCHEMA,
+            "written_by": f"bert4rec {__version__}",
+            "name": name,
+            "version": _version(folder),
+            "items": len(catalogue),
+            "max_history": max_history,
+            "int8": int8,
+        }
+        write_manifest(folder, MANIFEST, facts)
+
+
+class _Encoder(nn.Module):
+    """[B, L] → [B, D]"""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, history: Tensor) -> Tensor:
+        queries: Tensor = self.model.query(history)
+        return queries
+
+
+class _Attention(_Encoder):
+    """[1, L] → [layers, heads, L + 1]: the row of the asked place."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        asked = F.pad(history, (0, 1), value=self.model.mask_number)
+        maps: Tensor = self.model.attention_maps(asked)
+        return maps[0, :, :, -1]
+
+
+def _graphs(model: Any, max_history: int, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=1, max=max_history)
+    example = torch.ones((2, 3), dtype=torch.int64)
+    encoder = _trace(_Encoder(model), example, {0: batch, 1: length}, "query")
+    yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
+    yield "head.onnx", _head()
+    if isinstance(model, BERT4Rec):
+        yield "attention.onnx", _trace(_Attention(model), example[:1], {1: length}, "attention")
+
+
+def _trace(module: nn.Module, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
+    with torch.inference_mode(), _quiet():
+        program = torch.onnx.export(
+            module.eval(),
+            (example,),
+            dynamo=True,
+            dynamic_shapes={"history": dynamic},
+            input_names=["history"],
+            output_names=[output],
+            opset_version=_OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    made = program.model_proto
+    graph = made.graph
+    for part in (made, graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+        part.ClearField("metadata_props")  # where in our source each node came from
+    return made
+
+
+def _head() -> "onnx.ModelProto":
+    """Exact top-k: one matrix product, excluded items struck out, the best taken.
+
+    The rows come in from outside, where they are mapped from a file.
+    """
+    from onnx import TensorProto, helper
+
+    def value(name: str, kind: int, *shape: str | int) -> Any:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    never = helper.make_tensor("never", TensorProto.FLOAT, [1], [float("-inf")])
+    nodes = [
+        helper.make_node("Gemm", ["query", "rows", "bias"], ["all_scores"], transB=1),
+        helper.make_node("Shape", ["excluded"], ["num_excluded"], end=1),
+        helper.make_node("ConstantOfShape", ["num_excluded"], ["struck_out"], value=never),
+        helper.make_node("ScatterND", ["all_scores", "excluded", "struck_out"], ["possible"]),
+        helper.make_node("TopK", ["possible", "k"], ["scores", "places"]),
+    ]
+    inputs = [
+        value("query", TensorProto.FLOAT, "B", "D"),
+        value("rows", TensorProto.FLOAT, "V", "D"),
+        value("bias", TensorProto.FLOAT, "V"),
+        value("excluded", TensorProto.INT64, "E", 2),
+        value("k", TensorProto.INT64, 1),
+    ]
+    outputs = [value("scores", TensorProto.FLOAT, "B", "K"), value("places", TensorProto.INT64, "B", "K")]
+    graph = helper.make_graph(nodes, "head", inputs, outputs)
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+
+
+def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:
+    """Let the graph find its table of items in a NumPy file beside it, instead of carrying a copy."""
+    from onnx.external_data_helper import set_external_data
+
+    content = table.tobytes()
+    for tensor in graph.graph.initializer:
+        if tensor.raw_data == content:
+            begin = path.stat().st_size - len(content)
+            set_external_data(tensor, path.name, offset=begin, length=len(content))
+            tensor.ClearField("raw_data")
+
+
+def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
+    import onnx
+
+    with TemporaryDirectory(prefix="bert4rec-") as scratch, _quiet():
+        from onnxruntime.quantization import (  # type: ignore[import-untyped]
+            QuantType,
+            quant_pre_process,
+            quantize_dynamic,
+        )
+
+        traced, folded, small = (Path(scratch) / f"{name}.onnx" for name in ("traced", "folded", "small"))
+        onnx.save(graph, traced)
+        # Transposed weights must have become constants, or they are passed over.
+        quant_pre_process(traced, folded, skip_symbolic_shape=True)
+        # Matrix products alone: the table of items must stay the one that the head multiplies with.
+        quantize_dynamic(folded, small, op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
+        return onnx.load(small)
+
+
+def _version(folder: Path) -> str:
+    """Short, and another for any other content."""
+    sums = "".join(sha256_of(path) for path in sorted(folder.iterdir()))
+    return hashlib.sha256(sums.encode()).hexdigest()[:8]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to ourselves what exporters tell their developers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,65 @@
+"""Recommendations for users of the dataset, from any model; some models know nobody else."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import Histories
+from bert4rec.errors import NotFoundError
+from bert4rec.serving.catalogue import Catalogue
+from bert4rec.serving.recommender import Item, ItemId, Recommendation
+
+if TYPE_CHECKING:
+    from bert4rec.training.device import Placement
+    from bert4rec.training.run import Run
+
+
+def user_number(dataset: Dataset, user: str) -> int:
+    """The place of a user in the dataset, by the original id."""
+    import polars as pl
+
+    found = (dataset.users()["id"].cast(pl.String) == user).arg_true()
+    if not len(found):
+        raise NotFoundError(f"{dataset.path} knows no user {user!r}.")
+    return int(found[0])
+
+
+def history_of(dataset: Dataset, user: int) -> list[str]:
+    """The ids of all that a user did, oldest first."""
+    import polars as pl
+
+    ids: list[str] = dataset.items()["id"].gather(dataset.history(user) - 1).cast(pl.String).to_list()
+    return ids
+
+
+def recommend_to_user(
+    run: "Run",
+    dataset: Dataset,
+    user: int,
+    placement: "Placement",
+    k: int,
+    *,
+    exclude_seen: bool,
+    allow: Iterable[ItemId] | None,
+    deny: Iterable[ItemId] | None,
+) -> Recommendation:
+    """What any model of `training.models` recommends to a user it was trained with."""
+    import torch
+
+    catalogue = Catalogue.read_table(run.path / "items.parquet")
+    allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow)
+    denied, more_unknown = catalogue.numbers(deny or ())
+    history = Histories.from_lists([dataset.history(user).tolist()])
+    scores = (
+        torch.as_tensor(run.scorer("test", placement)(np.array([user]), history))[0].double().cpu().numpy()
+    )
+    possible = np.ones(len(scores), bool) if allowed is None else np.isin(np.arange(len(scores)), allowed)
+    possible[[0, *denied, *(history.items if exclude_seen else ())]] = False
+    candidates = np.flatnonzero(possible)
+    best = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
+    items = [
+        Item(catalogue.id_of(number), catalogue.title_of(number), float(scores[number])) for number in best
+    ]
+    return Recommendation(items, len(history.items), [*unknown, *more_unknown], None)

@@ -1,0 +1,337 @@
+"""From a raw history to recommendations: original ids in, original ids out.
+
+    recommender = Recommender.load("runs/ml-1m")        # or a folder that `bert4rec export` wrote
+    for item in recommender.recommend(["1193", "661", "914"], k=5).items:
+        print(item.score, item.title)
+
+Python, the command line and the service all come here, so they give the same answers.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.data.histories import Histories
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.serving.catalogue import Catalogue
+from bert4rec.serving.engine import Engine, Numbers, Scores
+from bert4rec.serving.onnx_engine import MANIFEST, OnnxEngine, read_model
+
+ItemId = str | int
+History = Sequence[ItemId]
+POPULAR = "popular"
+"""The fallback's name: without a known item to go by, the most popular items are the answer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What should follow one history. All arrays hold item numbers."""
+
+    history: Numbers
+    """Oldest first. Empty: popularity answers."""
+    k: int
+    exclude: Numbers
+    """Never recommended."""
+    allow: Numbers | None = None
+    """Where given, nothing else is recommended."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One recommended item. Scores can be compared within an answer, not between answers."""
+
+    item_id: str
+    title: str | None
+    score: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Items, best first, and what they rest on."""
+
+    items: list[Item]
+    used: int
+    """How many items of the history the model looked at: the newest that it knows."""
+    unknown_items: list[str]
+    """Ids in the question that the model does not know; they were skipped."""
+    fallback: str | None
+    """"popular" where the history held nothing known, so that the most popular items are the answer."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one action of the history did for an item's score."""
+
+    item_id: str
+    title: str | None
+    effect: float
+    """How much the score falls when this action is left out; below 0 where it spoke against the item."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an item gets its score."""
+
+    item: Item
+    contributions: list[Contribution]
+    """One for each action the model looked at, oldest first."""
+    attention: NDArray[np.float32] | None
+    """[layers, heads, actions + 1]: how much the place in question looks at each action and, last, at itself."""
+
+
+class Recommender:
+    """A trained model with its catalogue, ready to answer."""
+
+    def __init__(self, engine: Engine, catalogue: Catalogue, *, name: str, version: str) -> None:
+        if len(catalogue) != len(engine.bias):
+            raise DataError(f"The model knows {len(engine.bias)} items, its catalogue {len(catalogue)}.")
+        self.name, self.version, self.catalogue = name, version, catalogue
+        self.max_history = engine.max_history
+        self._engine = engine
+
+    @classmethod
+    def load(cls, path: str | Path, *, threads: int = 1, device: str = "cpu") -> "Recommender":
+        """Open a run, which torch then computes on `device`, or an exported model, which needs no torch.
+
+        `threads` is how many processors one answer of an exported model may use.
+        """
+        folder = Path(path)
+        if (folder / "config.json").is_file():
+            return cls._load_run(folder, device)
+        if not is_exported(folder):
+            raise NotFoundError(
+                f"{folder} is neither a run that `bert4rec train` wrote nor a model that `bert4rec export` wrote."
+            )
+        manifest = read_model(folder)
+        engine = OnnxEngine(folder, manifest, threads=threads)
+        catalogue = Catalogue.read(folder / "catalogue.json")
+        return cls(engine, catalogue, name=manifest["name"], version=manifest["version"])
+
+    @classmethod
+    def _load_run(cls, folder: Path, device: str) -> "Recommender":
+        from bert4rec.serving.torch_engine import load_run
+
+        engine, run = load_run(folder, device)
+        version = str(run.manifest["files"]["model.safetensors"]["sha256"])[:8]
+        catalogue = Catalogue.read_table(folder / "items.parquet")
+        return cls(engine, catalogue, name=run.plan.dataset_name, version=version)
+
+    @overload  # a text is a sequence of texts, so mypy sees an overlap
+    def recommend(  # type: ignore[overload-overlap]
+        self,
+        history: History,
+        k: int = 10,
+        *,
+        exclude_seen: bool = True,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+    ) -> Recommendation: ...
+
+    @overload
+    def recommend(
+        self,
+        history: Sequence[History],
+        k: int = 10,
+        *,
+        exclude_seen: bool = True,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+    ) -> list[Recommendation]: ...
+
+    def recommend(
+        self,
+        history: History | Sequence[History],
+        k: int = 10,
+        *,
+        exclude_seen: bool = True,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+    ) -> Recommendation | list[Recommendation]:
+        """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
+
+        A list of histories gets a list of answers. Items of the history are not recommended again unless
+        `exclude_seen` is False; those in `deny` never are; with `allow`, nothing else is.
+        """
+        check_k(k)
+        if isinstance(history, str):
+            raise UsageError(f"A history is a list of item ids; found the text {history!r}.")
+        is_one = len(history) == 0 or isinstance(history[0], str | int | np.integer)
+        histories: Sequence[History] = [history] if is_one else history  # type: ignore[list-item, assignment]
+        allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow)
+        denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny)
+        found = [self.catalogue.numbers(each) for each in histories]
+        questions = [
+            Question(seen, k, np.concatenate([seen, denied]) if exclude_seen else denied, allowed)
+            for seen, _ in found
+        ]
+        unknown = [
+            list(dict.fromkeys([*of_history, *unknown_allowed, *unknown_denied])) for _, of_history in found
+        ]
+        answers = [self._answer(*each) for each in zip(questions, self.top(questions), unknown, strict=True)]
+        return answers[0] if is_one else answers
+
+    def rank(self, history: History, items: Iterable[ItemId]) -> Recommendation:
+        """The named items, best first; unknown ones are left out and reported."""
+        numbers, unknown = self.catalogue.numbers(history)
+        candidates, unknown_candidates = self.catalogue.numbers(items)
+        question = Question(numbers, max(1, len(candidates)), _NOTHING, candidates)
+        unknown = list(dict.fromkeys([*unknown, *unknown_candidates]))
+        return self._answer(question, self.top([question])[0], unknown)
+
+    def similar(self, item: ItemId, k: int = 10) -> Recommendation:
+        """The items whose vectors point most nearly in the same direction; the score is the cosine."""
+        number = self._number(item)
+        check_k(k)
+        scores = np.einsum("vd,d->v", self._engine.rows, self._engine.rows[number - 1])
+        scores /= self._norms * self._norms[number - 1]
+        scores[number - 1] = -np.inf
+        k = min(k, len(scores) - 1)
+        best = np.argpartition(-scores, k)[:k]
+        best = best[np.argsort(-scores[best], kind="stable")]
+        return Recommendation(self._items((best + 1).astype(np.int32), scores[best]), 1, [], None)
+
+    def explain(self, history: History, item: ItemId) -> Explanation:
+        """Why an item gets its score: the effect of leaving out each action, and the attention weights.
+
+        A history without known items explains nothing: the score is then the item's popularity.
+        """
+        number = self._number(item)
+        numbers, _ = self.catalogue.numbers(history)
+        used = numbers[-self.max_history :]
+        if not len(used):
+            score = float(self.catalogue.counts[number - 1])
+            return Explanation(self._item(number, score), [], None)
+        without = [np.delete(used, place) for place in range(len(used))]
+        queries = self._queries([used, *without])
+        whole, *lessened = queries @ self._engine.rows[number - 1] + self._engine.bias[number - 1]
+        contributions = [
+            Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), float(whole - score))
+            for each, score in zip(used, lessened, strict=True)
+        ]
+        return Explanation(self._item(number, float(whole)), contributions, self._engine.attention(used))
+
+    def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """For each question the best numbers and their scores, best first; at most k, fewer where fewer remain."""
+        among_all = iter(self._best([each for each in questions if each.allow is None]))
+        among_allowed = iter(self._best_allowed([each for each in questions if each.allow is not None]))
+        return [next(among_all if each.allow is None else among_allowed) for each in questions]
+
+    def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
+
+        `excluded` has for each history the numbers never to be recommended.
+        """
+        numbers = np.zeros((len(histories), k), np.int32)
+        scores = np.full((len(histories), k), -np.inf, np.float32)
+        recent, width = histories.newest(self.max_history), min(k, len(self.catalogue))
+        order = np.argsort(-recent.lengths, kind="stable")
+        rows, cold = np.split(order, [np.count_nonzero(recent.lengths)])
+        if len(rows):
+            found, found_scores = self._engine.top(recent[rows], excluded[rows], width)
+            if np.isnan(found_scores).any():
+                raise DataError(
+                    "The model's scores are not numbers (NaN found): it has diverged. Train it anew."
+                )
+            numbers[rows, :width] = np.where(found_scores > -np.inf, found, 0)
+            scores[rows, :width] = found_scores
+        for row in cold:
+            not_these = excluded[row : row + 1].flat()[1]
+            # The order of the numbers is that of popularity.
+            popular = np.arange(1, min(len(self.catalogue), k + len(not_these)) + 1, dtype=np.int32)
+            popular = np.setdiff1d(popular, not_these)[:k]
+            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, self._counts(popular)
+        return numbers, scores
+
+    def _best(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        if not questions:
+            return []
+        histories = _joined([question.history for question in questions])
+        excluded = _joined([question.exclude for question in questions])
+        tables = self.top_rows(histories, excluded, max(question.k for question in questions))
+        answers = []
+        for question, numbers, scores in zip(questions, *tables, strict=True):
+            found = np.count_nonzero(numbers[: question.k])
+            answers.append((numbers[:found], scores[:found]))
+        return answers
+
+    def _best_allowed(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """Only the allowed items are scored, however many there are."""
+        if not questions:
+            return []
+        answers = []
+        queries = self._queries([question.history for question in questions])
+        for question, query in zip(questions, queries, strict=True):
+            assert question.allow is not None
+            candidates = np.setdiff1d(question.allow, question.exclude)
+            scores = self._scores(candidates, query) if len(question.history) else self._counts(candidates)
+            best = np.argsort(-scores, kind="stable")[: question.k]
+            answers.append((candidates[best], scores[best]))
+        return answers
+
+    def _scores(self, numbers: Numbers, query: NDArray[np.float32]) -> Scores:
+        # Not a matrix product: NumPy's would take as many threads as there are processors.
+        scores: Scores = np.einsum("nd,d->n", self._engine.rows[numbers - 1], query)
+        return scores + self._engine.bias[numbers - 1]
+
+    def _counts(self, numbers: Numbers) -> Scores:
+        return self.catalogue.counts[numbers - 1].astype(np.float32)
+
+    def _queries(self, histories: Sequence[Numbers]) -> NDArray[np.float32]:
+        """The query of each history, [rows, D]."""
+        recent = _joined(histories).newest(self.max_history)
+        order = np.argsort(-recent.lengths, kind="stable")
+        queries = np.empty((len(recent), self._engine.rows.shape[1]), np.float32)
+        queries[order] = self._engine.queries(recent[order])
+        return queries
+
+    def _answer(
+        self, question: Question, found: tuple[Numbers, Scores], unknown: list[str]
+    ) -> Recommendation:
+        return Recommendation(
+            items=self._items(*found),
+            used=min(len(question.history), self.max_history),
+            unknown_items=unknown,
+            fallback=None if len(question.history) else POPULAR,
+        )
+
+    def _items(self, numbers: Numbers, scores: Scores) -> list[Item]:
+        return [self._item(*each) for each in zip(numbers.tolist(), scores.tolist(), strict=True)]
+
+    def _item(self, number: int, score: float) -> Item:
+        return Item(self.catalogue.id_of(number), self.catalogue.title_of(number), score)
+
+    def _number(self, item: ItemId) -> int:
+        number = self.catalogue.number_of(item)
+        if number is None:
+            raise NotFoundError(f"The model knows no item {str(item)!r}.")
+        return number
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float32]:
+        """The length of each item's vector; never 0, so that it can be divided by."""
+        squares = np.einsum("vd,vd->v", self._engine.rows, self._engine.rows)
+        norms: NDArray[np.float32] = np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+        return norms
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether this is a model that `bert4rec export` wrote, rather than a run."""
+    return (folder / MANIFEST).is_file()
+
+
+_NOTHING = np.empty(0, np.int32)
+
+
+def check_k(k: int) -> None:
+    if k < 1:
+        raise UsageError(f"k is how many items to recommend, at least 1; found {k}.")
+
+
+def _joined(rows: Sequence[Numbers]) -> Histories:
+    limits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Histories(np.concatenate([_NOTHING, *rows]).astype(np.int32), limits[:-1], limits[1:])

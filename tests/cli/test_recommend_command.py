@@ -1,0 +1,172 @@
+"""`recommend` and `export` as a user meets them: what is printed, what is written, what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from bert4rec.cli import app
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import make_split
+from bert4rec.errors import Bert4RecError
+from bert4rec.serving import verify
+from bert4rec.serving.recommender import Recommender
+from bert4rec.training.judge import judge, metrics_of
+from bert4rec.training.run import Run
+from tests.cli.test_data_commands import bert4rec
+from tests.conftest import log_of
+from tests.serving.test_recommender import CPU
+from tests.serving.tiny import untrained_run
+from tests.training.tiny import random_histories
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with titles, a run of BERT4Rec and one of a model that knows only its users."""
+    scratch = tmp_path_factory.mktemp("recommend")
+    log = log_of(random_histories())
+    actions = pl.DataFrame({"user": log.user_ids.gather(log.users), "item": log.item_ids.gather(log.items)})
+    actions.write_csv(scratch / "log.csv")
+    titles = [f"Title of {item}" for item in log.item_ids]
+    pl.DataFrame({"id": log.item_ids, "title": titles}).write_csv(scratch / "items.csv")
+    prepared = bert4rec(
+        "prepare", scratch / "log.csv", "--items", scratch / "items.csv", "-o", scratch / "data"
+    )
+    assert prepared.returncode == 0, prepared.stderr
+    dataset = Dataset.open(scratch / "data")
+    untrained_run(dataset, scratch / "run", dim=16, layers=1, heads=2, max_length=8)
+    untrained_run(dataset, scratch / "bpr-mf", "bpr-mf", dim=8)
+    return scratch
+
+
+def call(*arguments: str | Path) -> None:
+    """The command in this process: importing torch anew for each would take longer than all the rest."""
+    app(list(map(str, arguments)), result_action="return_value")
+
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
+    """`recommend --json`, read."""
+
+    def ask(*arguments: str | Path) -> dict[str, Any]:
+        call("recommend", *arguments, "--json")
+        return dict(json.loads(capsys.readouterr().out))
+
+    return ask
+
+
+def actions_of(user: str, folder: Path) -> list[str]:
+    return pl.read_csv(folder / "log.csv").filter(pl.col("user") == user)["item"].to_list()
+
+
+def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("recommend", folder / "run", "--history", "item-3, item-4,nothing", "-k", "3")
+    printed = capsys.readouterr()
+    found = Recommender.load(folder / "run").recommend(["item-3", "item-4"], k=3)
+    lines = printed.out.splitlines()
+    assert lines[0].split() == ["after", "2", "items", "id", "score"]
+    assert [line.split() for line in lines[1:]] == [
+        [*str(item.title).split(), item.item_id, f"{item.score:.4f}"] for item in found.items
+    ]
+    assert "does not know nothing; skipped" in printed.err
+
+
+def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
+    found = ask(folder / "run", "--history", "nothing", "-k", "2")
+    assert (found["used"], found["unknown_items"], found["fallback"]) == (0, ["nothing"], "popular")
+    assert [set(item) for item in found["items"]] == [{"item_id", "title", "score"}] * 2
+
+
+def test_a_user_of_the_dataset_is_asked_for_by_id(folder: Path, ask: Ask) -> None:
+    by_user = ask(folder / "run", "--user", "user-5")
+    assert by_user == ask(folder / "run", "--history", ",".join(actions_of("user-5", folder)))
+    assert by_user == ask(folder / "run", "--user", "user-5", "--data", folder / "data")
+
+
+def test_models_that_know_only_their_users_answer_for_those(folder: Path, ask: Ask) -> None:
+    found = ask(folder / "bpr-mf", "--user", "user-5", "-k", "3")["items"]
+    names = [item["item_id"] for item in found]
+    assert len(names) == 3
+    assert not set(names) & set(actions_of("user-5", folder))
+    assert ask(folder / "bpr-mf", "--user", "user-5", "--allow", ",".join(names[1:]))["items"] == found[1:]
+    assert ask(folder / "bpr-mf", "--user", "user-5", "--deny", names[0], "-k", "2")["items"] == found[1:]
+    everything = ask(folder / "bpr-mf", "--user", "user-5", "--no-exclude-seen", "-k", "99")["items"]
+    assert len(everything) == 20
+
+
+def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
+    call("recommend", folder / "run", "--input", folder / "log.csv", "-k", "2", "-o", tmp_path / "out.csv")
+    table = pl.read_csv(tmp_path / "out.csv")
+    assert table["user"].n_unique() == 30
+    for user in ("user-5", "user-29"):
+        alone = ask(folder / "run", "--user", user, "-k", "2")["items"]
+        mine = table.filter(pl.col("user") == user)
+        assert mine["item"].to_list() == [item["item_id"] for item in alone]
+        assert mine["score"].to_list() == pytest.approx([item["score"] for item in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["run"], 2, "one of --history, --user and --input"),
+        (["run", "--history", "item-1", "--user", "user-1"], 2, "one of --history, --user and --input"),
+        (["run", "--input", "log.csv"], 2, "--input and --output belong together"),
+        (["run", "--history", "item-1", "-k", "0"], 2, "at least 1; found 0"),
+        (["run", "--input", "log.csv", "-o", "out.txt"], 2, r"ends in \.parquet, \.csv, \.jsonl"),
+        (["run", "--input", "log.csv", "-o", "items.csv"], 2, "--overwrite"),
+        (
+            ["run", "--input", "log.csv", "-o", "out.csv", "--allow", "item-1"],
+            2,
+            "--allow, --deny and --json go",
+        ),
+        (["run", "--input", "items.csv", "-o", "out.csv"], 3, "no column that looks like the user"),
+        (["run", "--user", "nobody"], 4, "knows no user 'nobody'"),
+        (["run", "--user", "user-1", "--data", "nowhere"], 4, "--data"),
+        (["data", "--history", "item-1"], 4, "neither a run"),
+        (["bpr-mf", "--history", "item-1"], 2, "--user ID"),
+    ],
+)
+def test_a_mistake_is_answered_by_what_to_do(
+    arguments: list[str], code: int, complaint: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(Bert4RecError, match=complaint) as caught:
+        call("recommend", *arguments)
+    assert caught.value.exit_code == code
+
+
+def test_an_exported_model_gives_the_same_answers(folder: Path, tmp_path: Path, ask: Ask) -> None:
+    exported = bert4rec("export", folder / "run", "-o", tmp_path / "model", "--to", "onnx")
+    assert exported.returncode == 0
+    assert exported.stdout == ""
+    (said,) = exported.stderr.splitlines()
+    assert said.startswith(f"Wrote {tmp_path / 'model'}. Serve it with: ")
+    ours, theirs = (
+        ask(model, "--user", "user-1", "--data", folder / "data")
+        for model in (folder / "run", tmp_path / "model")
+    )
+    assert [item["item_id"] for item in ours["items"]] == [item["item_id"] for item in theirs["items"]]
+    with pytest.raises(Bert4RecError, match="--data"):
+        call("recommend", tmp_path / "model", "--user", "user-1")
+
+
+def test_an_export_is_verified_with_weights_that_never_saw_the_items_and_refused_if_worse(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "TOLERANCE", -1)  # nothing less than twice as good will do
+    with pytest.raises(Bert4RecError, match="loses too much"):
+        call("export", folder / "run", "-o", tmp_path / "model", "--verify", "--json")
+    assert not (tmp_path / "model").exists()
+    compared = json.loads(capsys.readouterr().out)
+    dataset, scorer = Dataset.open(folder / "data"), Run.open(folder / "run").scorer("valid", CPU)
+    judged = metrics_of(judge(scorer, dataset, make_split(dataset), "valid"))
+    expected = {protocol: metrics["NDCG@10"] for protocol, metrics in judged.items()}
+    assert compared["users"] == 30
+    assert compared["before"] == expected
+    assert compared["after"] == pytest.approx(expected, abs=1e-6)

@@ -1,0 +1,268 @@
+"""From file to file: the same answers as one at a time, in parts, and nothing is computed twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+import pytest
+
+from bert4rec.data.columns import ColumnRequest
+from bert4rec.errors import Bert4RecError, DataError, UsageError
+from bert4rec.serving.bulk import Request, Tally, recommend_file
+from bert4rec.serving.recommender import Recommender
+from tests.conftest import MakeDataset
+from tests.serving.tiny import HighestFirst, highest_first
+
+IDS = [f"item-{number}" for number in range(9)]
+HISTORIES = [
+    ["item-1", "item-2"],
+    ["item-8"],
+    ["who", "item-3"],
+    [],
+    ["who", "knows"],
+    IDS,
+    ["item-8", "item-8"],
+]
+USERS = [f"u{number}" for number in range(len(HISTORIES))]
+
+
+@pytest.fixture
+def shop() -> Recommender:
+    return highest_first(IDS)
+
+
+def asked(recommender: Recommender) -> list[int]:
+    return cast(HighestFirst, recommender._engine).asked
+
+
+def write_lists(path: Path) -> Path:
+    lists = pl.Series("history", HISTORIES, dtype=pl.List(pl.String))
+    pl.DataFrame([pl.Series("customer_id", USERS), lists]).write_parquet(path)
+    return path
+
+
+def expected(recommender: Recommender, k: int = 10) -> list[tuple[object, ...]]:
+    answers = zip(USERS, recommender.recommend(HISTORIES, k=k), strict=True)
+    return [
+        (user, rank, item.item_id, item.score, answer.fallback)
+        for user, answer in answers
+        for rank, item in enumerate(answer.items, start=1)
+    ]
+
+
+def test_everybody_gets_what_they_would_get_alone(shop: Recommender, tmp_path: Path) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", k=4)
+    tally = recommend_file(shop, request)
+    table = pl.read_parquet(request.target)
+    assert table.columns == ["user", "rank", "item", "score", "fallback"]
+    assert table.rows() == expected(shop, k=4)
+    assert tally == Tally(users=7, unknown=3, fallbacks=2, resumed=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
+
+
+def test_no_more_than_a_part_is_asked_at_a_time(shop: Recommender, tmp_path: Path) -> None:
+    source = write_lists(tmp_path / "in.parquet")
+    reports: list[tuple[int, int | None]] = []
+    recommend_file(
+        shop,
+        Request(source, tmp_path / "parts.parquet", users_per_part=2),
+        progress=lambda done, total: reports.append((done, total)),
+    )
+    assert max(asked(shop)) <= 2
+    assert reports == [(2, None), (4, None), (6, None), (7, None)]
+    assert pl.read_parquet(tmp_path / "parts.parquet").rows() == expected(shop)
+
+
+def as_parquet(path: Path) -> Path:
+    return write_lists(path.with_suffix(".parquet"))
+
+
+def as_json_lines(path: Path) -> Path:
+    path = path.with_suffix(".jsonl")
+    pl.read_parquet(write_lists(path.with_suffix(".parquet"))).write_ndjson(path)
+    return path
+
+
+def as_log(path: Path) -> Path:
+    """In no order but that of time."""
+    path = path.with_suffix(".csv")
+    rows = [
+        (user, item, f"2024-01-{place + 1:02}")
+        for user, history in zip(USERS, HISTORIES, strict=True)
+        for place, item in enumerate(history)
+    ]
+    table = pl.DataFrame(rows, schema=["user", "item", "date"], orient="row")
+    table.sample(fraction=1, shuffle=True, seed=1).write_csv(path)
+    return path
+
+
+def as_folder_of_parts(path: Path) -> Path:
+    path.mkdir()
+    whole = pl.read_parquet(write_lists(path / "1.parquet"))
+    whole.head(3).write_parquet(path / "1.parquet")
+    whole.slice(3).write_parquet(path / "2.parquet")
+    return path
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_json_lines, as_log, as_folder_of_parts])
+def test_lists_and_logs_give_the_same_answers(
+    write: Callable[[Path], Path], shop: Recommender, tmp_path: Path
+) -> None:
+    recommend_file(shop, Request(write(tmp_path / "in"), tmp_path / "out.parquet", users_per_part=3))
+    found = pl.read_parquet(tmp_path / "out.parquet").rows()
+    # A user without actions is in no log.
+    assert sorted(found) == sorted(row for row in expected(shop) if write is not as_log or row[0] != "u3")
+
+
+def test_a_dataset_gives_all_its_users_with_all_they_did(make_dataset: MakeDataset, tmp_path: Path) -> None:
+    dataset = make_dataset([[0, 1, 2], [2, 2, 4], [4, 3, 0, 1]])
+    shop = highest_first(["item-4", "item-2", "item-3", "another"])
+    tally = recommend_file(shop, Request(dataset.path, tmp_path / "out.parquet", k=1))
+    assert tally == Tally(users=3, unknown=4, fallbacks=0, resumed=0)
+    rows = pl.read_parquet(tmp_path / "out.parquet").rows()
+    histories = [["item-2"], ["item-2", "item-2", "item-4"], ["item-4", "item-3"]]
+    assert [row[2:4] for row in rows] == [
+        (answer.items[0].item_id, answer.items[0].score) for answer in shop.recommend(histories, k=1)
+    ]
+    assert [row[0] for row in rows] == ["user-0", "user-1", "user-2"]
+
+
+def test_the_same_table_in_every_format(shop: Recommender, tmp_path: Path) -> None:
+    source = write_lists(tmp_path / "in.parquet")
+    for ending in ("parquet", "csv", "jsonl"):
+        recommend_file(shop, Request(source, tmp_path / f"out.{ending}"))
+    table = pl.read_parquet(tmp_path / "out.parquet").select("user", "rank", "item", "score")
+    assert pl.read_csv(tmp_path / "out.csv").select(table.columns).rows() == table.rows()
+    lines = pl.read_ndjson(tmp_path / "out.jsonl", schema=dict(table.schema))
+    assert lines.rows() == table.rows()
+
+
+def test_whole_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
+    shop = highest_first(["10", "20", "30"], whole_numbers=True)
+    lists = pl.DataFrame({"user": [7, 8], "items": [[10.0, None], [30.0]]})
+    lists.write_parquet(tmp_path / "in.parquet")
+    recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.parquet", k=1))
+    table = pl.read_parquet(tmp_path / "out.parquet")
+    assert table.select("user", "item").rows() == [(7, 30), (8, 20)]
+
+
+def test_seen_items_may_be_recommended_again(shop: Recommender, tmp_path: Path) -> None:
+    source = write_lists(tmp_path / "in.parquet")
+    recommend_file(shop, Request(source, tmp_path / "out.parquet", k=1, exclude_seen=False))
+    assert pl.read_parquet(tmp_path / "out.parquet")["item"].to_list()[1] == "item-8"
+
+
+INTERRUPTED = """
+import os, resource, signal, sys
+from pathlib import Path
+from bert4rec.serving.bulk import Request, recommend_file
+from tests.serving.test_bulk import IDS
+from tests.serving.tiny import highest_first
+
+def kill_myself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def fill_the_disk():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+def after_the_second_part(done, total):
+    if done == 4:
+        {"kill": kill_myself, "full": fill_the_disk}[sys.argv[1]]()
+
+request = Request(Path(sys.argv[2]), Path(sys.argv[3]), users_per_part=2)
+recommend_file(highest_first(IDS), request, progress=after_the_second_part)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("kill", -signal.SIGKILL), ("full", 1)])
+def test_after_a_kill_or_a_full_disk_only_what_was_not_finished_is_computed(
+    how: str, code: int, shop: Recommender, tmp_path: Path
+) -> None:
+    source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    command: list[str | Path] = [sys.executable, "-c", INTERRUPTED, how, source, target]
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code
+    assert how == "kill" or "OSError" in ended.stderr
+    assert not target.exists()
+    tally = recommend_file(shop, Request(source, target, users_per_part=2))
+    assert tally.resumed == 4
+    assert sum(asked(shop)) == 2  # of u4 nothing is known; u5 and u6 are left
+    assert pl.read_parquet(target).rows() == expected(shop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
+
+
+def leave_parts(shop: Recommender, request: Request) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recommend_file(shop, request, progress=stop)
+    assert request.parts.is_dir()
+
+
+def test_parts_of_another_request_are_not_mixed_in(shop: Recommender, tmp_path: Path) -> None:
+    source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    leave_parts(shop, Request(source, target, k=3, users_per_part=2))
+    for other in (Request(source, target, k=4), Request(source, target, k=3, exclude_seen=False)):
+        with pytest.raises(UsageError, match="another request"):
+            recommend_file(shop, other)
+    other_model = highest_first(IDS)
+    other_model.version = "2"
+    with pytest.raises(UsageError, match="another request"):
+        recommend_file(other_model, Request(source, target, k=3, users_per_part=2))
+    os.utime(source, ns=(0, 0))
+    with pytest.raises(UsageError, match="another request"):
+        recommend_file(shop, Request(source, target, k=3, users_per_part=2))
+    assert recommend_file(shop, Request(source, target, k=4), overwrite=True).resumed == 0
+    assert pl.read_parquet(target).rows() == expected(shop, k=4)
+
+
+def test_an_output_that_exists_is_replaced_only_when_told(shop: Recommender, tmp_path: Path) -> None:
+    source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.csv"
+    target.write_text("precious")
+    with pytest.raises(UsageError, match="--overwrite"):
+        recommend_file(shop, Request(source, target))
+    assert target.read_text() == "precious"
+    recommend_file(shop, Request(source, target), overwrite=True)
+    assert target.read_text().startswith("user,rank,item,score,fallback\n")
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "complaint"),
+    [
+        ({"who": ["a"], "items": [["x"]]}, {}, "no column that looks like the user"),
+        ({"user": ["a"], "b": [["x"]], "c": [["y"]]}, {}, "found b, c. Name it with --item-col"),
+        ({"user": ["a"], "b": [["x"]], "c": ["y"]}, {"item": "c"}, "expected a user and a list of items"),
+        ({"user": [["a"]], "item": [["x"]]}, {"item": "item"}, "expected a user and a list of items"),
+        ({"user": ["a"], "items": [[["x"]]]}, {}, "where ids are expected"),
+        ({"user": ["a"], "thing": ["x"]}, {}, "no column that looks like the item"),
+        ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no user"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused_with_what_was_found(
+    table: dict[str, Any], columns: dict[str, str], complaint: str, shop: Recommender, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.parquet"
+    pl.DataFrame(table).write_parquet(source)
+    request = Request(source, tmp_path / "out.parquet", columns=ColumnRequest(**columns))
+    with pytest.raises(DataError, match=complaint):
+        recommend_file(shop, request)
+    assert not request.target.exists()
+
+
+def test_damaged_and_missing_files_are_named(shop: Recommender, tmp_path: Path) -> None:
+    source = write_lists(tmp_path / "in.parquet")
+    source.write_bytes(source.read_bytes()[:-20])
+    for path in (source, tmp_path / "nowhere.parquet"):
+        with pytest.raises(Bert4RecError, match=path.name):
+            recommend_file(shop, Request(path, tmp_path / "out.parquet"))
+    with pytest.raises(UsageError, match=r"ends in \.parquet, \.csv, \.jsonl"):
+        recommend_file(shop, Request(source, tmp_path / "out.xlsx"))
