@@ -49,15 +49,27 @@ def demo_command(
     with StopSwitch() as switch, LiveLine() as line:
         around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
         demo = run_demo(output, around, seed=seed, overwrite=overwrite)
-    next_command = f"{this_command()} evaluate {demo.run_folder}"
+    next_command = _export(demo.run_folder, output / "model")
     write_page(demo, output / "report.html", next_command=next_command)
     if json:
         print_json({"metrics": demo.metrics, "share_of_best": demo.share_of_best})
         return
     _print(demo)
-    say(
-        f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}, or go on with: {next_command}"
-    )
+    say(f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}.")
+    say(f"Ask the model yourself: {next_command}\nthen open http://127.0.0.1:8000 in a browser.")
+
+
+def _export(run: Path, model: Path) -> str:
+    """Write the demo's model for the service, and return the command that serves it."""
+    from bert4rec.cli.export import require_exporters
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.serving.export import export_run
+    from bert4rec.training.run import Run
+
+    require_exporters()
+    finished = Run.open(run)
+    export_run(finished, model, sampled_from=Dataset.open(finished.plan.dataset), overwrite=True)
+    return f"{this_command()} serve {model}"
 
 
 def _print(demo: "Demo") -> None:

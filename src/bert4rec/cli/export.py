@@ -26,6 +26,7 @@ def export_command(
     to: Literal["onnx"] = "onnx",  # noqa: ARG001 (says what is written; there is one answer so far)
     int8: Flag = False,
     verify: Flag = False,
+    samples: Flag = False,
     data: Path | None = None,
     overwrite: Flag = False,
     json: Flag = False,
@@ -45,8 +46,11 @@ def export_command(
         refused where it costs more than 1% of NDCG@10.
     verify
         Judge the export beside the run on the validation items.
+    samples
+        Also write the histories of a few users, so that the service's page can show them. Whoever may use the
+        service will see them.
     data
-        The dataset to verify on, if it has moved since the training.
+        The dataset to verify on and to take samples from, if it has moved since the training.
     overwrite
         Replace the folder if it exists.
     json
@@ -70,7 +74,8 @@ def export_command(
             _show(compared)
         if not compared.is_good:
             raise UsageError("The export loses too much and was not written. Try again without --int8.")
-    export_run(opened, output, int8=int8, overwrite=overwrite)
+    sampled_from = open_dataset(data or Path(opened.plan.dataset)) if samples else None
+    export_run(opened, output, int8=int8, sampled_from=sampled_from, overwrite=overwrite)
     say(f"Wrote {output}. Serve it with: {this_command()} serve {output}")
 
 

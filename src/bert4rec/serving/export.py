@@ -5,9 +5,10 @@ graphs and by NumPy alike, so that workers on one machine share it.
 """
 
 import hashlib
+import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec import __version__
-from bert4rec.artefact import new_folder, sha256_of, write_manifest
+from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
+from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.sasrec import SASRec
@@ -36,11 +38,38 @@ _OPSET, _IR_VERSION = 20, 10
 """What the oldest ONNX Runtime that we allow can read."""
 
 
-def export_run(run: Run, target: Path, *, int8: bool = False, overwrite: bool = False) -> None:
-    """Write the final model of a run."""
+def export_run(
+    run: Run,
+    target: Path,
+    *,
+    int8: bool = False,
+    sampled_from: Dataset | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
     model = load_sequential(run, "test", torch.device("cpu"))
-    catalogue = Catalogue.read_table(run.path / "items.parquet")
-    export_model(model, catalogue, target, name=run.plan.dataset_name, int8=int8, overwrite=overwrite)
+    export_model(
+        model,
+        Catalogue.read_table(run.path / "items.parquet"),
+        target,
+        name=run.plan.dataset_name,
+        int8=int8,
+        samples=sample_users(sampled_from) if sampled_from else (),
+        overwrite=overwrite,
+    )
+
+
+def sample_users(dataset: Dataset, count: int = 6, longest: int = 12) -> list[dict[str, Any]]:
+    """The newest actions of users from all over the dataset, as the page offers them."""
+    item_ids, user_ids = dataset.items()["id"].to_list(), dataset.users()["id"].to_list()
+    chosen = np.linspace(0, dataset.num_users - 1, min(count, dataset.num_users)).astype(int).tolist()
+    return [
+        {
+            "user_id": str(user_ids[user]),
+            "history": [str(item_ids[item - 1]) for item in dataset.history(user)[-longest:].tolist()],
+        }
+        for user in chosen
+    ]
 
 
 def export_model(
@@ -50,6 +79,7 @@ def export_model(
     *,
     name: str,
     int8: bool = False,
+    samples: Sequence[Mapping[str, Any]] = (),
     overwrite: bool = False,
 ) -> None:
     """Write the folder that `onnx_engine` describes. `name` is that of the data set.
@@ -72,6 +102,8 @@ def export_model(
         np.save(folder / "items.npy", table)
         np.save(folder / "bias.npy", model.answers()[1].detach().float().numpy())
         catalogue.write(folder / "catalogue.json")
+        if samples:
+            write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
         for file_name, graph in _graphs(model, max_history, int8=int8):
             _read_from_file(graph, table, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
