@@ -1,0 +1,279 @@
+"""The shapes of requests and answers, and their limits. The OpenAPI document is made from these."""
+
+from typing import Annotated, Any, Literal
+
+from annotated_types import Len
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+)
+
+from bert4rec.serving.problems import BY_HISTORY, BY_USER
+
+MAX_K = 500
+MAX_HISTORY = 1000
+MAX_CANDIDATES = 10_000
+MAX_RANKED = 1000
+MAX_EVENTS = 1000
+MAX_BATCH = 256
+MAX_ID = 256
+MAX_BODY = 2**20
+"""Bytes."""
+
+# No NUL: PostgreSQL cannot store it.
+Id = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$")]
+History = Annotated[
+    list[Id],
+    Len(max_length=MAX_HISTORY),
+    Field(description="Item ids, oldest first. The model looks at the newest."),
+]
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# To JSON Schema, 10.0 is an integer.
+K = Annotated[int, Field(ge=1, le=MAX_K, description="How many items to recommend."), BeforeValidator(_whole)]
+
+
+class Shape(BaseModel):
+    """Nothing is guessed: an unknown field or a number in quotes is a mistake worth hearing about."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Options(Shape):
+    """What may be recommended."""
+
+    k: K = 10
+    exclude_seen: bool = Field(True, description="Leave out the items of the history.")
+    exclude_items: list[Id] = Field(
+        default=[], max_length=MAX_CANDIDATES, description="Never recommend these."
+    )
+    candidates: list[Id] | None = Field(
+        None, max_length=MAX_CANDIDATES, description="Recommend nothing but these."
+    )
+
+
+class ByHistory(Options):
+    """Recommend by a history that the request carries. Nothing is stored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"history": ["i1", "i7", "i3"], "k": 10}]})
+    history: History
+
+
+class ByUser(Options):
+    """Recommend by the events that were stored for a user."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"user_id": "u42", "k": 10}]})
+    user_id: Id
+
+
+def _kind(value: Any) -> str:
+    by_user = "user_id" in value if isinstance(value, dict) else isinstance(value, ByUser)
+    return BY_USER if by_user else BY_HISTORY
+
+
+RecommendRequest = Annotated[
+    Annotated[ByHistory, Tag(BY_HISTORY)] | Annotated[ByUser, Tag(BY_USER)], Discriminator(_kind)
+]
+
+
+class BatchRequest(Shape):
+    """Up to 256 requests at once. Each is judged by itself: a wrong one does not spoil the others."""
+
+    requests: list[Any] = Field(
+        max_length=MAX_BATCH,
+        description="Each as the body of /v1/recommend.",
+        examples=[[{"history": ["i1"]}, {"user_id": "u42", "k": 3}]],
+    )
+
+
+class RankRequest(Shape):
+    """Put the named items in order, items of the history included."""
+
+    history: History
+    items: list[Id] = Field(min_length=1, max_length=MAX_RANKED)
+
+
+class ExplainRequest(Shape):
+    history: History
+    item_id: Id
+
+
+class EventIn(Shape):
+    """One action of a user."""
+
+    event_id: Id = Field(
+        description="Chosen by the sender. A repeated id counts once, so requests can be repeated."
+    )
+    user_id: Id
+    item_id: Id
+    timestamp: AwareDatetime = Field(description="RFC 3339, with its time zone.")
+    event_type: Id | None = Field(None, description="Kept, not interpreted.")
+    recommendation_id: Id | None = Field(None, description="Of the answer that led to this action.")
+
+
+class EventsRequest(Shape):
+    events: list[EventIn] = Field(max_length=MAX_EVENTS)
+
+
+class ModelName(BaseModel):
+    name: str
+    version: str
+
+
+class RecommendedItem(BaseModel):
+    item_id: str
+    title: str | None
+    score: float = Field(description="To be compared within one answer only.")
+
+
+class Context(BaseModel):
+    source: Literal["request", "store"]
+    used: int = Field(description="How many items of the history the model looked at.")
+    unknown_items: list[str] = Field(description="Ids the model does not know; they were skipped.")
+
+
+class Recommendations(BaseModel):
+    recommendation_id: str
+    model: ModelName
+    items: list[RecommendedItem]
+    context: Context
+    fallback: Literal["popular"] | None = Field(
+        description='"popular" where the history held nothing known; scores are counts then.'
+    )
+    took_ms: float
+
+
+class Similar(BaseModel):
+    model: ModelName
+    items: list[RecommendedItem]
+    took_ms: float
+
+
+class FieldError(BaseModel):
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """RFC 9457. `code` is stable, `detail` is for people."""
+
+    title: str
+    status: int
+    code: str
+    detail: str
+    request_id: str
+    errors: list[FieldError] | None = None
+
+
+class BatchError(BaseModel):
+    error: Problem
+
+
+class BatchResponse(BaseModel):
+    results: list[Recommendations | BatchError]
+
+
+class Contribution(BaseModel):
+    item_id: str
+    title: str | None
+    effect: float = Field(description="How much the score falls when this action is left out.")
+
+
+class Explained(BaseModel):
+    model: ModelName
+    item: RecommendedItem
+    contributions: list[Contribution] = Field(
+        description="One for each action the model looked at, oldest first."
+    )
+    attention: list[list[list[float]]] | None = Field(
+        description="[layer][head][action]: how much the asked place looks at each action and, last, at itself."
+    )
+    took_ms: float
+
+
+class Rejected(BaseModel):
+    index: int
+    code: Literal["unknown_item"]
+
+
+class EventsResponse(BaseModel):
+    accepted: int
+    duplicates: int
+    rejected: list[Rejected]
+
+
+class EventOut(BaseModel):
+    event_id: str
+    user_id: str
+    item_id: str
+    timestamp: str
+    event_type: str | None
+    recommendation_id: str | None
+
+
+class UserHistory(BaseModel):
+    events: list[EventOut] = Field(description="The newest, oldest first.")
+
+
+class Forgotten(BaseModel):
+    deleted: int
+
+
+class CatalogueItem(BaseModel):
+    item_id: str
+    title: str | None
+
+
+class CatalogueItems(BaseModel):
+    items: list[CatalogueItem]
+
+
+class Sample(BaseModel):
+    user_id: str
+    history: list[CatalogueItem]
+
+
+class Samples(BaseModel):
+    samples: list[Sample]
+
+
+class ModelState(ModelName):
+    state: Literal["current", "previous"]
+    num_items: int
+    max_history: int
+    loaded_at: str
+
+
+class ModelStates(BaseModel):
+    models: list[ModelState]
+
+
+class Limits(BaseModel):
+    k: int = MAX_K
+    history: int = MAX_HISTORY
+    id_length: int = MAX_ID
+    events: int = MAX_EVENTS
+    batch: int = MAX_BATCH
+    body_bytes: int = MAX_BODY
+
+
+class Info(BaseModel):
+    service: Literal["bert4rec"]
+    version: str
+    model: ModelName
+    store: str
+    limits: Limits
+
+
+class Health(BaseModel):
+    status: str

@@ -1,0 +1,119 @@
+"""Many askers, one worker thread, no timer: whatever queued up while the last batch ran is the next batch.
+
+Alone, a question waits for nobody. Under load, batches grow by themselves, and a batch costs far less than its
+questions one by one. The same holds for commits of a database, so the service uses this for both.
+
+All state belongs to the event loop; the thread only ever sees a list of questions. A question whose asker has
+gone, because the client hung up or the time was up, is dropped before it costs anything.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Work = Callable[[list[Question]], Sequence[Answer | Exception]]
+"""Answers all questions of a batch, in their order. An answer that is an exception is raised for its asker
+alone; an exception that is raised instead reaches every asker of the batch."""
+
+
+class OverloadedError(Exception):
+    """More is waiting than will be answered in good time."""
+
+
+class TooLateError(Exception):
+    """No answer came in time."""
+
+
+class Batcher(Generic[Question, Answer]):
+    """Asks `work` about many questions at once. To be used from one event loop."""
+
+    def __init__(
+        self, work: Work[Question, Answer], *, name: str, max_batch: int, max_waiting: int, timeout: float
+    ) -> None:
+        self._work = work
+        self._max_batch, self._max_waiting, self._timeout = max_batch, max_waiting, timeout
+        self._waiting: deque[tuple[Question, asyncio.Future[Answer]]] = deque()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._busy = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def waiting(self) -> int:
+        """How many questions have not been begun, those of vanished askers included."""
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= self._max_waiting
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer to one question; raises OverloadedError at once, or TooLateError when the time is up."""
+        if self.is_full:
+            self._drop_forsaken()
+        if self.is_full:
+            raise OverloadedError
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((question, answer))
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            # Not at once: requests that arrived in the same breath still join this batch.
+            loop.call_soon(self._begin)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await answer
+        except TimeoutError as error:
+            if answer.cancelled():
+                raise TooLateError from error
+            raise
+
+    async def stop(self) -> None:
+        """Return when everything that was accepted is answered. Nobody may ask afterwards."""
+        await self._idle.wait()
+        self._thread.shutdown()
+
+    def _drop_forsaken(self) -> None:
+        kept = [entry for entry in self._waiting if not entry[1].done()]
+        self._waiting.clear()
+        self._waiting.extend(kept)
+
+    def _begin(self) -> None:
+        batch: list[tuple[Question, asyncio.Future[Answer]]] = []
+        while self._waiting and len(batch) < self._max_batch:
+            question, answer = self._waiting.popleft()
+            if not answer.done():
+                batch.append((question, answer))
+        if not batch:
+            self._busy = False
+            self._idle.set()
+            return
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._thread, self._outcomes, [question for question, _ in batch])
+        running.add_done_callback(lambda done: self._finish([answer for _, answer in batch], done.result()))
+
+    def _outcomes(self, questions: list[Question]) -> Sequence[Answer | Exception]:
+        """In the thread: as many answers as questions, whatever `work` does."""
+        try:
+            outcomes = self._work(questions)
+            assert len(outcomes) == len(questions), f"{len(outcomes)} answers to {len(questions)} questions"
+        except StopIteration as error:  # a future cannot hold this one, and its asker would wait for ever
+            return [RuntimeError(f"work raised {error!r}")] * len(questions)
+        except Exception as error:
+            return [error] * len(questions)
+        return outcomes
+
+    def _finish(self, askers: list[asyncio.Future[Answer]], outcomes: Sequence[Answer | Exception]) -> None:
+        for asker, outcome in zip(askers, outcomes, strict=True):
+            if asker.done():
+                continue
+            if isinstance(outcome, Exception):
+                asker.set_exception(outcome)
+            else:
+                asker.set_result(outcome)
+        self._begin()

@@ -1,0 +1,111 @@
+"""Real servers in processes of their own, and models for them to serve."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx2
+import numpy as np
+
+from bert4rec.artefact import write_manifest
+
+BERT4REC = str(Path(sys.executable).parent / "bert4rec")
+PATIENCE = 60
+"""Seconds after which a test gives up waiting; never how long it waits when all is well."""
+
+
+class RunningServer:
+    """`bert4rec serve`, listening on a port of its own choosing."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._lines: list[str] = []
+        self._news = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.port = int(self.wait_for_line(r"Serving on http://127.0.0.1:(\d+)").group(1))
+        self.address = f"http://127.0.0.1:{self.port}"
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            with self._news:
+                self._lines.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def wait_for_line(self, pattern: str) -> re.Match[str]:
+        """The first line of the log, past or to come, in which the pattern is found."""
+
+        def found() -> re.Match[str] | None:
+            return next(filter(None, (re.search(pattern, line) for line in self._lines)), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self._ended, timeout=PATIENCE)
+        match = found()
+        assert match, f"never said {pattern!r}, but:\n{self.log}"
+        return match
+
+    @property
+    def log(self) -> str:
+        return "".join(self._lines)
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.address, timeout=PATIENCE)
+
+    def stop(self) -> int:
+        """Ask it to end; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(PATIENCE)
+        self._reader.join()
+        return code
+
+    def kill(self) -> None:
+        """Without warning, with all its workers. Several threads may want it dead."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+        self._reader.join()
+
+
+@contextmanager
+def running(
+    model: Path, *options: str, store: str | None = None, temporary: Path | None = None
+) -> Iterator[RunningServer]:
+    """A server for `model`, with a store of its own unless told otherwise."""
+    store = store or f"sqlite:///{model.parent / f'history-{os.urandom(4).hex()}.db'}"
+    with subprocess.Popen(
+        [BERT4REC, "serve", str(model), "--port", "0", "--store", store, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **({"TMPDIR": str(temporary)} if temporary else {})},
+        start_new_session=True,
+    ) as process:
+        try:
+            yield RunningServer(process)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def variant(model: Path, target: Path, version: str, *, favourite: int | None = None) -> Path:
+    """The same model under another version; with a favourite, that item is recommended above all others."""
+    shutil.copytree(model, target)
+    manifest = json.loads((target / "model.json").read_text())
+    if favourite:
+        bias = np.load(target / "bias.npy")
+        bias[favourite - 1] += 1000
+        np.save(target / "bias.npy", bias)
+    write_manifest(target, "model.json", {**manifest, "version": version})
+    return target

@@ -1,0 +1,629 @@
+"""The service as an application, in this process: answers, limits, problems, keys, metrics."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from bert4rec.serving import models as models_module
+from bert4rec.serving.app import HEALTH, Settings, create_app
+from bert4rec.serving.gate import Gate
+from bert4rec.serving.models import Found
+from bert4rec.serving.page_files import page_files
+from bert4rec.serving.recommender import Recommender
+from tests.serving.conftest import NUM_ITEMS
+from tests.serving.servers import variant
+
+
+def settings_for(model: Path, folder: Path, **changes: Any) -> Settings:
+    return Settings(model=model, store=f"sqlite:///{folder / 'history.db'}", **changes)
+
+
+@pytest.fixture
+def client(exported_model: Path, tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(settings_for(exported_model, tmp_path))) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def recommender(exported_model: Path) -> Recommender:
+    return Recommender.load(exported_model)
+
+
+def assert_problem(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert (document["status"], document["code"]) == (status, code)
+    assert document["request_id"] == response.headers["x-request-id"]
+    assert document["detail"]
+    return document
+
+
+def event(
+    event_id: str, user: str = "u1", item: str = "i1", at: str = "2026-01-01T00:00:00Z"
+) -> dict[str, str]:
+    return {"event_id": event_id, "user_id": user, "item_id": item, "timestamp": at}
+
+
+def post_events(client: TestClient, *events: dict[str, str]) -> dict[str, Any]:
+    response = client.post("/v1/events", json={"events": list(events)})
+    assert response.status_code == 202, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+# What is answered
+
+
+def test_an_answer_has_the_documented_shape(client: TestClient, recommender: Recommender) -> None:
+    response = client.post("/v1/recommend", json={"history": ["i3", "nobody", "i5"], "k": 2})
+    answer = response.json()
+    expected = recommender.recommend(["i3", "nobody", "i5"], 2)
+    assert answer.pop("recommendation_id").isalnum()
+    assert answer.pop("took_ms") > 0
+    assert answer == {
+        "model": {"name": recommender.name, "version": recommender.version},
+        "items": [asdict(item) for item in expected.items],
+        "context": {"source": "request", "used": 2, "unknown_items": ["nobody"]},
+        "fallback": None,
+    }
+
+
+ids = st.integers(1, NUM_ITEMS).map("i{}".format) | st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    history=st.lists(ids, max_size=40),
+    k=st.integers(1, 80),
+    exclude_seen=st.booleans(),
+    deny=st.lists(ids, max_size=5),
+    allow=st.none() | st.lists(ids, max_size=10),
+)
+def test_http_and_python_give_the_same_answer(
+    client: TestClient,
+    recommender: Recommender,
+    history: list[str],
+    k: int,
+    exclude_seen: bool,
+    deny: list[str],
+    allow: list[str] | None,
+) -> None:
+    request = {
+        "history": history,
+        "k": k,
+        "exclude_seen": exclude_seen,
+        "exclude_items": deny,
+        "candidates": allow,
+    }
+    answer = client.post("/v1/recommend", json=request).json()
+    expected = recommender.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+    assert answer["items"] == [asdict(item) for item in expected.items]
+    assert answer["context"]["used"] == expected.used
+    assert set(answer["context"]["unknown_items"]) == set(expected.unknown_items)
+    assert answer["fallback"] == expected.fallback
+
+
+def test_a_users_stored_events_answer_like_the_same_history(client: TestClient) -> None:
+    post_events(client, event("e2", item="i7", at="2026-01-02T00:00:00Z"), event("e1", item="i4"))
+    by_user = client.post("/v1/recommend", json={"user_id": "u1"}).json()
+    by_history = client.post("/v1/recommend", json={"history": ["i4", "i7"]}).json()
+    assert by_user["context"] == {"source": "store", "used": 2, "unknown_items": []}
+    assert by_user["items"] == by_history["items"]
+
+
+@pytest.mark.parametrize("request_", [{"user_id": "nobody"}, {"history": []}, {"history": ["unheard-of"]}])
+def test_without_a_known_item_the_popular_ones_answer_and_it_says_so(
+    client: TestClient, request_: dict[str, Any]
+) -> None:
+    answer = client.post("/v1/recommend", json={**request_, "k": 3}).json()
+    assert answer["fallback"] == "popular"
+    assert [item["item_id"] for item in answer["items"]] == ["i1", "i2", "i3"]
+
+
+def test_a_wrong_entry_of_a_batch_does_not_spoil_the_others(client: TestClient) -> None:
+    entries: list[Any] = [{"history": ["i1"], "k": 2}, {"history": ["i1"], "k": 0}, {"user_id": "u"}, 7]
+    response = client.post("/v1/recommend/batch", json={"requests": entries})
+    first, second, third, fourth = response.json()["results"]
+    assert response.status_code == 200
+    assert first["items"] == client.post("/v1/recommend", json=entries[0]).json()["items"]
+    assert second["error"]["code"] == fourth["error"]["code"] == "invalid_request"
+    assert second["error"]["errors"][0]["field"] == "k"
+    assert second["error"]["request_id"] == response.headers["x-request-id"]
+    assert third["fallback"] == "popular"
+
+
+def test_ranking_orders_the_named_items_alone(client: TestClient, recommender: Recommender) -> None:
+    answer = client.post(
+        "/v1/rank", json={"history": ["i1", "i2"], "items": ["i9", "i2", "unheard-of", "i30"]}
+    ).json()
+    expected = recommender.rank(["i1", "i2"], ["i9", "i2", "unheard-of", "i30"])
+    assert {item["item_id"] for item in answer["items"]} == {"i9", "i2", "i30"}
+    assert answer["items"] == [asdict(item) for item in expected.items]
+    assert answer["context"]["unknown_items"] == ["unheard-of"]
+
+
+def test_similar_items_and_explanations_are_those_of_the_model(
+    client: TestClient, recommender: Recommender
+) -> None:
+    similar = client.get("/v1/items/i4/similar", params={"k": 3}).json()
+    assert similar["items"] == [asdict(item) for item in recommender.similar("i4", 3).items]
+    explained = client.post("/v1/explain", json={"history": ["i1", "i2"], "item_id": "i9"}).json()
+    expected = recommender.explain(["i1", "i2"], "i9")
+    assert explained["item"] == asdict(expected.item)
+    assert explained["contributions"] == [asdict(each) for each in expected.contributions]
+    assert expected.attention is not None
+    assert np.allclose(explained["attention"], expected.attention)
+
+
+def test_an_item_nobody_knows_is_a_404_where_everything_hangs_on_it(client: TestClient) -> None:
+    assert_problem(client.get("/v1/items/unheard-of/similar"), 404, "unknown_item")
+    assert_problem(
+        client.post("/v1/explain", json={"history": ["i1"], "item_id": "unheard-of"}), 404, "unknown_item"
+    )
+
+
+def test_the_catalogue_is_searched_by_title(client: TestClient) -> None:
+    found = client.get("/v1/items", params={"query": "film 01", "limit": 3}).json()
+    assert found == {
+        "items": [{"item_id": f"i{number}", "title": f"Film {number:03}"} for number in (10, 11, 12)]
+    }
+
+
+def test_sample_users_come_with_the_model(exported_model: Path, tmp_path: Path) -> None:
+    model = variant(exported_model, tmp_path / "model", "samples")
+    (model / "samples.json").write_text(json.dumps([{"user_id": "anna", "history": ["i3", "gone", "i1"]}]))
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+        (sample,) = client.get("/v1/samples").json()["samples"]
+    assert sample["user_id"] == "anna"
+    assert [item["item_id"] for item in sample["history"]] == ["i3", "i1"]
+
+
+# What is kept
+
+
+def test_events_are_accepted_once_and_unknown_items_are_rejected_one_by_one(client: TestClient) -> None:
+    answer = post_events(
+        client, event("e1"), event("e1", item="i2"), event("e2", item="unheard-of"), event("e3")
+    )
+    assert answer == {"accepted": 2, "duplicates": 1, "rejected": [{"index": 2, "code": "unknown_item"}]}
+    assert post_events(client, event("e3"))["duplicates"] == 1
+
+
+def test_a_history_comes_back_in_order_and_can_be_deleted(client: TestClient) -> None:
+    more = {"event_type": "view", "recommendation_id": "r1"}
+    post_events(client, {**event("e2", at="2026-01-02T01:30:00.5+01:00"), **more}, event("e1"))
+    assert client.get("/v1/users/u1/history").json() == {
+        "events": [
+            {**event("e1"), "event_type": None, "recommendation_id": None},
+            {**event("e2", at="2026-01-02T00:30:00.500000Z"), **more},
+        ]
+    }
+    assert [each["event_id"] for each in client.get("/v1/users/u1/history?limit=1").json()["events"]] == [
+        "e2"
+    ]
+    assert client.delete("/v1/users/u1/history").json() == {"deleted": 2}
+    assert client.get("/v1/users/u1/history").json() == {"events": []}
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_moments_at_the_edge_of_the_calendar_come_back(client: TestClient, moment: str) -> None:
+    post_events(client, event("e1", at=moment))
+    (kept,) = client.get("/v1/users/u1/history").json()["events"]
+    assert kept["timestamp"][:4] == moment[:4]
+
+
+# What is refused
+
+LONG = "x" * 257
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/recommend", {"history": ["i1"], "k": 501}, "k"),
+        ("/v1/recommend", {"history": ["i1"], "k": 0}, "k"),
+        ("/v1/recommend", {"history": ["i1"], "k": "10"}, "k"),
+        ("/v1/recommend", {"history": ["i1"] * 1001}, "history"),
+        ("/v1/recommend", {"history": ["i1", LONG]}, "history.1"),
+        ("/v1/recommend", {"history": [""]}, "history.0"),
+        ("/v1/recommend", {"history": [1]}, "history.0"),
+        ("/v1/recommend", {"history": ["a\0"]}, "history.0"),
+        ("/v1/recommend", {"history": ["i1"], "user_id": "u"}, "history"),
+        ("/v1/recommend", {"history": ["i1"], "kk": 1}, "kk"),
+        ("/v1/recommend", {"k": 1}, "history"),
+        ("/v1/recommend", ["i1"], "body"),
+        ("/v1/recommend/batch", {"requests": [{}] * 257}, "requests"),
+        ("/v1/rank", {"history": ["i1"], "items": []}, "items"),
+        ("/v1/explain", {"history": ["i1"]}, "item_id"),
+        ("/v1/events", {"events": [event("e")] * 1001}, "events"),
+        ("/v1/events", {"events": [event("e", at="2026-01-01T00:00:00")]}, "events.0.timestamp"),
+        ("/v1/events", {"events": [{**event("e"), "timestamp": 17}]}, "events.0.timestamp"),
+        ("/v1/events", {"events": [event(LONG)]}, "events.0.event_id"),
+    ],
+)
+def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
+    client: TestClient, path: str, body: object, field: str
+) -> None:
+    document = assert_problem(client.post(path, json=body), 422, "invalid_request")
+    assert field in [each["field"] for each in document["errors"]]
+    assert field in document["detail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/items?limit=5",
+        "/v1/items?query=a&limit=0",
+        "/v1/items/i1/similar?k=501",
+        "/v1/items/i1/similar?k=x",
+    ],
+)
+def test_wrong_parameters_are_refused(client: TestClient, path: str) -> None:
+    assert_problem(client.get(path), 422, "invalid_request")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"history": ["\\ud800"]}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_not_json_is_refused(client: TestClient, body: bytes) -> None:
+    response = client.post("/v1/recommend", content=body, headers={"Content-Type": "application/json"})
+    assert_problem(response, 400, "invalid_json")
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_only_json_is_read(client: TestClient, media_type: str) -> None:
+    response = client.post("/v1/recommend", content=b'{"history": []}', headers={"Content-Type": media_type})
+    assert_problem(response, 415, "unsupported_media_type")
+
+
+def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
+    assert_problem(client.get("/v1/nothing"), 404, "not_found")
+    response = client.get("/v1/recommend")
+    assert_problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "POST"
+
+
+def large_body() -> Iterator[bytes]:
+    yield b'{"history": ["'
+    for _ in range(20):
+        yield b"x" * 2**16
+    yield b'"]}'
+
+
+@pytest.mark.parametrize("content", [b"x" * (2**20 + 1), "chunked"])
+def test_a_large_body_is_refused_before_it_is_parsed(client: TestClient, content: bytes | str) -> None:
+    body = large_body() if content == "chunked" else content
+    response = client.post("/v1/recommend", content=body, headers={"Content-Type": "application/json"})
+    assert_problem(response, 413, "body_too_large")
+
+
+def test_a_request_id_is_kept_where_it_is_plain_and_made_where_it_is_not(client: TestClient) -> None:
+    def answered(given: str | None) -> str:
+        headers = {"X-Request-ID": given} if given is not None else {}
+        answer: str = client.get("/health/live", headers=headers).headers["x-request-id"]
+        return answer
+
+    assert answered("abc-123_X.y:z") == "abc-123_X.y:z"
+    made = [answered(given) for given in (None, "", "a b", "x" * 129, '"<script>')]
+    assert len(set(made)) == len(made)
+    assert all(len(each) == 16 and each.isalnum() for each in made)
+
+
+# What goes wrong inside
+
+
+class Poisoned(Recommender):
+    """Fails whenever item 13 is in a history; a history of three holds it up; remembers what it was asked."""
+
+    hold = threading.Event()
+    begun = threading.Event()
+    asked: ClassVar[list[list[int]]] = []
+
+    def top(self, questions: Any) -> list[Found]:
+        self.asked.extend(question.history.tolist() for question in questions)
+        if any(13 in question.history for question in questions):
+            raise RuntimeError("poison")
+        if any(len(question.history) == 3 for question in questions):
+            self.begun.set()
+            assert self.hold.wait(30)
+        return super().top(questions)
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> type[Poisoned]:
+    monkeypatch.setattr(models_module, "Recommender", Poisoned)
+    Poisoned.hold.clear()
+    Poisoned.begun.clear()
+    return Poisoned
+
+
+def test_a_poisoned_request_harms_nobody_else(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are in one batch: all wait behind a request that is held up."""
+    with (
+        TestClient(create_app(settings_for(exported_model, tmp_path))) as client,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        first = pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert poisoned.begun.wait(30)
+        histories = [["i13"] if number == 4 else [f"i{number + 20}"] for number in range(9)]
+        others = [
+            pool.submit(client.post, "/v1/recommend", json={"history": history}) for history in histories
+        ]
+        poisoned.hold.set()
+        assert first.result().status_code == 200
+        statuses = [other.result().status_code for other in others]
+        assert statuses == [200] * 4 + [500] + [200] * 4
+        problem = assert_problem(others[4].result(), 500, "internal_error")
+        assert "poison" not in problem["detail"]
+    assert problem["request_id"] in caplog.text
+
+
+def test_past_the_queues_bound_requests_are_turned_away_and_told_when_to_come_back(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "MAX_WAITING", 2)
+    app = create_app(settings_for(exported_model, tmp_path))
+    with TestClient(app) as client, ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})]
+        assert poisoned.begun.wait(30)
+        # A batch of three finds two places.
+        entries = [{"history": [f"i{number}"]} for number in (1, 2, 3)]
+        waiting.append(pool.submit(client.post, "/v1/recommend/batch", json={"requests": entries}))
+        while not app._is_overloaded():
+            client.get("/health/live")
+        for path in ("/v1/recommend", "/v1/rank"):
+            response = client.post(path, json={"history": []})
+            assert_problem(response, 503, "overloaded")
+            assert int(response.headers["retry-after"]) >= 1
+        assert client.get("/health/ready").status_code == 200
+        poisoned.hold.set()
+        one, batch = (each.result() for each in waiting)
+        assert one.status_code == 200
+        assert [entry.get("error", {}).get("code") for entry in batch.json()["results"]] == [
+            None,
+            None,
+            "overloaded",
+        ]
+        assert client.post("/v1/recommend", json={"history": []}).status_code == 200
+
+
+def test_no_answer_in_time_is_a_problem_and_the_service_goes_on(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "TIMEOUT", 0.05)
+    with TestClient(create_app(settings_for(exported_model, tmp_path))) as client:
+        response = client.post("/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert_problem(response, 503, "deadline_exceeded")
+        poisoned.hold.set()
+
+
+def test_a_client_that_hangs_up_while_it_waits_costs_nothing(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "MAX_WAITING", 2)
+    app = create_app(settings_for(exported_model, tmp_path))
+    poisoned.asked.clear()
+
+    async def call(history: list[str], gone: asyncio.Event) -> list[MutableMapping[str, Any]]:
+        """One request, whose client is there until `gone` is set."""
+        body = json.dumps({"history": history}).encode()
+        incoming, sent = [{"type": "http.request", "body": body}], []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/recommend",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+        }
+
+        async def receive() -> MutableMapping[str, Any]:
+            if incoming:
+                return incoming.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return sent
+
+    async def scenario() -> None:
+        never, gone = asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(call(["i1", "i2", "i3"], never))
+        while not poisoned.begun.is_set():
+            await asyncio.sleep(0)
+        patient, hasty = (
+            asyncio.create_task(call([item], end)) for item, end in (("i4", never), ("i5", gone))
+        )
+        while not app._is_overloaded():  # until both wait
+            await asyncio.sleep(0)
+        gone.set()
+        assert await hasty == []
+        poisoned.hold.set()
+        assert [answer[0]["status"] for answer in await asyncio.gather(first, patient)] == [200, 200]
+
+    asyncio.run(scenario())
+    assert poisoned.asked == [[1, 2, 3], [4]]
+
+
+def test_without_its_store_the_service_still_answers_what_needs_none(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    settings = Settings(model=exported_model, store=f"postgresql://postgres@/nowhere?host={tmp_path}")
+    with TestClient(create_app(settings)) as client:
+        for response in (
+            client.post("/v1/events", json={"events": [event("e1")]}),
+            client.post("/v1/recommend", json={"user_id": "u1"}),
+            client.get("/v1/users/u1/history"),
+            client.delete("/v1/users/u1/history"),
+        ):
+            assert_problem(response, 503, "store_unavailable")
+            assert "retry-after" in response.headers
+        assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200
+        assert client.get("/health/ready").status_code == 200
+
+
+# Who may ask
+
+
+@pytest.fixture
+def guarded(exported_model: Path, tmp_path: Path) -> Iterator[TestClient]:
+    keys = tmp_path / "keys"
+    keys.write_text("# for the shop\nfirst-secret\n\n  second-secret  \n")
+    with TestClient(create_app(settings_for(exported_model, tmp_path, api_key_file=keys))) as client:
+        yield client
+
+
+def every_operation(app: Gate) -> list[tuple[str, str]]:
+    async def call() -> dict[str, Any]:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+            document: dict[str, Any] = (await client.get("/openapi.json")).json()
+            return document
+
+    paths = asyncio.run(call())["paths"]
+    return [(method, path) for path, methods in paths.items() for method in methods]
+
+
+def test_everything_but_health_and_the_page_needs_a_key(
+    guarded: TestClient, exported_model: Path, tmp_path: Path
+) -> None:
+    operations = every_operation(create_app(settings_for(exported_model, tmp_path)))
+    assert len(operations) >= 14
+    others = [
+        ("get", path) for path in ("/metrics", "/docs", "/openapi.json", "/v1/nothing", "/livez", "/readyz")
+    ]
+    for method, path in [*operations, *others]:
+        response = guarded.request(method, path)
+        if path in HEALTH:
+            assert response.status_code == 200
+        else:
+            assert_problem(response, 401, "unauthorized")
+            assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_page_is_open_for_it_holds_no_data_and_fetches_from_here_alone(guarded: TestClient) -> None:
+    assert {"/", "/index.html"} <= set(page_files())
+    for path in page_files():
+        response = guarded.get(path)
+        assert response.status_code == 200
+        assert response.headers["content-security-policy"].startswith("default-src 'self'")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer first-secret"},
+        {"Authorization": "bearer second-secret"},
+        {"X-API-Key": "second-secret"},
+    ],
+)
+def test_a_known_key_opens(guarded: TestClient, headers: dict[str, str]) -> None:
+    assert guarded.get("/v1/info", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Basic first-secret"},
+        {"Authorization": "first-secret"},
+        {"X-API-Key": ""},
+        {"X-API-Key": "first-secret second-secret"},
+        {"X-API-Key": "# for the shop"},
+    ],
+)
+def test_anything_else_does_not_and_no_key_is_ever_logged(
+    guarded: TestClient, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert_problem(guarded.get("/v1/info", headers=headers), 401, "unauthorized")
+        guarded.post("/v1/recommend", json={"history": ["i1"]}, headers={"X-API-Key": "first-secret"})
+    assert "secret" not in caplog.text
+
+
+def test_a_document_says_where_keys_are_needed(guarded: TestClient) -> None:
+    document = guarded.get("/openapi.json", headers={"X-API-Key": "first-secret"}).json()
+    assert document["security"] == [{"bearer": []}, {"header": []}]
+    assert document["paths"]["/health/live"]["get"]["security"] == []
+
+
+# What can be seen
+
+
+def test_the_metrics_count_what_happened(client: TestClient) -> None:
+    client.post("/v1/recommend", json={"history": ["i1", "who"]})
+    client.post("/v1/recommend", json={"history": []})
+    client.post("/v1/recommend", json={"history": ["who"]})
+    client.post("/v1/recommend", json={})
+    client.get("/v1/items/who/similar")
+    client.get("/nowhere")
+    post_events(client, event("e1"), event("e1"), event("e2", item="who"))
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    numbers = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
+    expected = {
+        'bert4rec__requests_total{code="200",route="/v1/recommend"}': 3,
+        'bert4rec__requests_total{code="422",route="/v1/recommend"}': 1,
+        'bert4rec__requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
+        'bert4rec__requests_total{code="404",route="other"}': 1,
+        'bert4rec__requests_total{code="202",route="/v1/events"}': 1,
+        'bert4rec__request_duration_seconds_count{route="/v1/recommend"}': 4,
+        "bert4rec__inference_seconds_count": 3,
+        "bert4rec__batch_size_sum": 3,
+        "bert4rec__queue_depth": 0,
+        'bert4rec__fallback_total{reason="empty_history"}': 1,
+        'bert4rec__fallback_total{reason="unknown_items"}': 1,
+        "bert4rec__unknown_items_total": 2,
+        'bert4rec__events_total{result="accepted"}': 1,
+        'bert4rec__events_total{result="duplicates"}': 1,
+        'bert4rec__events_total{result="rejected"}': 1,
+        'bert4rec__model_loads_total{result="loaded"}': 1,
+    }
+    assert {name: float(numbers[name]) for name in expected} == expected
+    assert any(name.startswith('bert4rec__model_info{name="films"') for name in numbers)
+
+
+def test_info_models_and_health(client: TestClient, recommender: Recommender) -> None:
+    assert client.get("/v1/info").json()["limits"]["k"] == 500
+    (model,) = client.get("/v1/models").json()["models"]
+    assert (model["state"], model["num_items"], model["max_history"]) == (
+        "current",
+        NUM_ITEMS,
+        recommender.max_history,
+    )
+    for path in HEALTH:
+        assert client.get(path).status_code == 200
+
+
+def test_before_its_start_the_service_is_alive_but_not_ready(exported_model: Path, tmp_path: Path) -> None:
+    client = TestClient(create_app(settings_for(exported_model, tmp_path)))
+    assert client.get("/health/live").status_code == 200
+    assert_problem(client.get("/readyz"), 503, "not_ready")
+
+
+def test_the_documents_fetch_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "/v1/recommend" in page.text
+    assert "http://" not in page.text.replace("https://", "http://").replace("http://www.w3.org", "")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
