@@ -35,6 +35,7 @@ HEAVY = {"torch", "polars", "matplotlib", "pydantic", "mlflow", "tensorboard", "
 MAY_LOAD_AT_ONCE = {
     "models": {"torch"},
     "training": {"torch", "pydantic"},
+    "experiments": {"torch"},
     "serving": {"pydantic", "fastapi"},
 }
 """Part → heavy libraries its modules may import at the top."""

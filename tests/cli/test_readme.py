@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bert4rec.experiments.summary import END, make_tables
+from bert4rec.experiments.summary import END, MARK, fill, make_parts
 from tests.cli.test_data_commands import bert4rec, write_log
 
 ROOT = Path(__file__).parents[2]
@@ -14,54 +14,46 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_its_tables_are_those_made_from_the_results() -> None:
-    for begin, table in make_tables(ROOT / "results").items():
-        assert README.split(begin)[1].split(END)[0].strip() == table
+    assert fill(README, make_parts(ROOT / "results")) == README
+    assert {"quality", "speed"} <= set(MARK.findall(README))
+
+
+def test_no_result_is_written_by_hand() -> None:
+    """A metric has four decimals; outside the parts that a command wrote there is none."""
+    pieces = MARK.split(README)
+    by_hand = [pieces[0], *(piece.partition(END)[2] for piece in pieces[2::2])]
+    assert [re.findall(r"\b0\.\d{4}\b", piece) for piece in by_hand] == [[] for _ in by_hand]
 
 
 def test_the_commands_for_a_log_of_ones_own_run_in_order(tmp_path: Path) -> None:
-    """As printed, but for a training that stops after a few steps."""
+    """As printed, but for trainings that stop after a few steps, and a service that would never end."""
     write_log(tmp_path / "events.csv", users=30, actions=8)
     block = README.split("## Your own log")[1].split("```")[1]
     lines = [line for line in block.strip().splitlines() if line.startswith("bert4rec")]
-    commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert [command[0] for command in commands] == ["prepare", "stats", "train", "evaluate", "compare"]
-    short = [
-        "--set",
-        "training.steps=4",
-        "--set",
-        "training.validate_every=2",
-        "--set",
-        "training.batch_size=8",
-    ]
+    *commands, last = [shlex.split(line, comments=True)[1:] for line in lines]
+    named = ["prepare", "stats", "train", "evaluate", "train", "compare", "recommend", "export"]
+    assert [command[0] for command in commands] == named
+    assert last == ["serve", "model"]
+    values = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
+    short = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
     for command in commands:
-        if command[0] == "compare":
-            other = [
-                "train",
-                "dataset",
-                "-o",
-                "other-run",
-                *short,
-                "--set",
-                "model.dim=32",
-                "--set",
-                "model.max_length=10",
-            ]
-            run_in(tmp_path, other)
-        run_in(tmp_path, command + (short if command[0] == "train" else []))
+        run_in(tmp_path, ["-m", "bert4rec", *command, *(short if command[0] == "train" else [])])
+    python = README.split("```python")[1].split("```")[0]
+    assert "demo/model" in python
+    run_in(tmp_path, ["-c", python.replace("demo/model", "model")])
 
 
 def run_in(folder: Path, arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "bert4rec", *arguments]
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
 
 
 def test_every_command_and_option_it_names_exists() -> None:
-    named = set(re.findall(r"`?bert4rec ([a-z]+)", README)) - {"predicts"}
+    named = set(re.findall(r"`?bert4rec ([a-z]+)", README)) - {"predicts", "bench"}
     listed = bert4rec("--help").stdout
     assert all(f" {name} " in listed for name in named), named
-    options = set(re.findall(r"`(--[a-z-]+)", README)) - {"--like", "--json"}
-    helps = "".join(
-        bert4rec(command, "--help").stdout for command in ("prepare", "stats", "train", "evaluate")
-    )
+    options = set(re.findall(r"`(--[a-z-]+)", README)) - {"--json"}
+    helps = "".join(bert4rec(command, "--help").stdout for command in named)
     assert all(option in helps for option in options), options

@@ -1,134 +1,145 @@
-"""The tables of results in the README: `python -m bert4rec.experiments.summary README.md results` writes them."""
+"""The parts of the README that are made from results: `python -m bert4rec.experiments.summary README.md results`."""
 
-import json
+import re
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
 
 from bert4rec.errors import DataError
+from bert4rec.evaluation.metrics import METRICS
+from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, overall_cases
+from bert4rec.experiments.evidence import Evidence, Found, Line
+from bert4rec.experiments.layout import Row, Table
+from bert4rec.experiments.paper import printed
+from bert4rec.experiments.report import Report, read_report
+from bert4rec.experiments.report_text import surprise_list, table_text, verdict_table
 
+MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
 END = "<!-- end -->"
-PAPER_NAMES = {"ml-1m": "ML-1m", "beauty": "Beauty", "steam": "Steam", "ml-20m": "ML-20m"}
 PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
 SHOWN = ("HR@10", "NDCG@10", "MRR")
 
 
-def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """Every line of results below `folder`, whatever machine wrote it."""
-    return [
-        json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
-    ]
-
-
-def make_tables(folder: Path) -> dict[str, str]:
-    """The mark that a table begins with in the README → the table."""
-    lines = read_lines(folder)
+def make_parts(folder: Path) -> dict[str, str]:
+    """Name of a part, as it stands in its mark → the Markdown."""
+    report = read_report(folder)
+    data = report.results.data
     return {
-        "<!-- quality: written by a command, do not edit -->": quality_table(
-            [x for x in lines if "metrics" in x]
-        ),
-        "<!-- speed: written by a command, do not edit -->": speed_table(
-            [x for x in lines if "samples_per_second" in x]
-        ),
+        "quality": table_text(quality_table(data)),
+        "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),
+        "verdicts": verdict_table(report),
+        "surprises": surprise_list(report),
+        "speed": table_text(speed_table(report.results.benches)),
+        "scale": table_text(_beyond_reach(report)),
     }
 
 
-def quality_table(lines: Sequence[dict[str, Any]]) -> str:
-    """Markdown: mean and standard deviation over seeds, beside the paper's numbers where it has them."""
-    paper = json.loads((resources.files("bert4rec") / "experiments" / "paper.json").read_text())[
-        "table2_overall"
-    ]
-    rows = [
-        f"| | protocol | {' | '.join(SHOWN)} | seeds | training | device |",
-        "|---|---|" + "---|" * (len(SHOWN) + 3),
-    ]
-    for dataset, runs in sorted(_systems(lines).items(), reverse=True):
-        title = PAPER_NAMES.get(dataset[0], dataset[0])
-        if title in paper:
-            printed = [f"{paper[title][metric]['BERT4Rec']:.4f}" for metric in SHOWN]
-            rows.append(_row(title, "paper, 100 popularity negatives", printed))
-        seconds = f"{mean(run['train_seconds'] for run in runs):.0f} s"
-        for protocol, name in PROTOCOLS.items():
-            cells = [_spread([run["metrics"][protocol][metric] for run in runs]) for metric in SHOWN]
-            rows.append(
-                _row(
-                    f"{title}, `{dataset[1]}`",
-                    f"ours, {name}",
-                    cells,
-                    str(len(runs)),
-                    seconds,
-                    runs[0]["device"],
-                )
+def update(readme: Path, folder: Path) -> None:
+    """Write every part anew whose mark is in the README, between the mark and the next end."""
+    readme.write_text(fill(readme.read_text(encoding="utf-8"), make_parts(folder)), encoding="utf-8")
+
+
+def fill(text: str, parts: dict[str, str]) -> str:
+    """The text with all marked parts replaced. A mark that nobody knows, or that does not end, is an error."""
+    pieces = MARK.split(text)
+    filled = [pieces[0]]
+    for name, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+        if name not in parts or END not in rest:
+            raise DataError(
+                f"The part {name!r} is not known, or lacks its {END}. Known parts: {', '.join(parts)}."
             )
-    return "\n".join(rows)
+        mark = f"<!-- {name}: written by a command, do not edit -->"
+        filled.append(f"{mark}\n{parts[name]}\n{END}{rest.partition(END)[2]}")
+    return "".join(filled)
 
 
-def _systems(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Final results by data set and preset; a seed that was run twice counts once, other settings are refused."""
-    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = defaultdict(dict)
-    for line in lines:
-        if line["split"] == "test" and line["stage"] == "refit":
-            runs = groups[line["dataset"], str(line["preset"])]
-            other = next(iter(runs.values()), line)
-            if any(line[key] != other[key] for key in ("config", "data_checksum", "protocol")):
-                raise DataError(
-                    f"Results of {line['dataset']}, {line['preset']} mix different settings or data."
-                )
-            runs[line["seed"]] = line
-    return {system: list(runs.values()) for system, runs in groups.items()}
+def quality_table(data: Sequence[Evidence]) -> Table:
+    """BERT4Rec with its tuned preset: mean and 95% interval, beside the paper's numbers."""
+    rows = []
+    for evidence in data:
+        title, run = evidence.facts.title, evidence.find(BERT4REC)
+        if run is None:
+            continue
+        theirs = [printed("table2_overall", title, metric, BERT4REC.label) for metric in SHOWN]
+        if None not in theirs:
+            numbers = [f"{value:.4f}" for value in theirs]
+            rows.append(Row(title, [f"paper, {PROTOCOLS['sampled']}", *numbers, "", "", ""]))
+        seconds = sum(line["train_seconds"] for line in run.lines) / len(run.lines)
+        rows += [
+            Row(
+                f"{title}, `{BERT4REC.preset_for(evidence.facts.family)}`",
+                [
+                    f"ours, {name}",
+                    *(_spread(run, metric, protocol) for metric in SHOWN),
+                    str(len(run.lines)),
+                    f"{seconds:.0f} s",
+                    str(run.lines[0]["device"]),
+                ],
+            )
+            for protocol, name in PROTOCOLS.items()
+        ]
+    return Table("", ["protocol", *SHOWN, "seeds", "training", "device"], rows)
 
 
-def speed_table(lines: Sequence[dict[str, Any]]) -> str:
-    """Markdown: training samples a second, beside the paper's and a plain loop's in the same process."""
-    paper = _paper()["table4_max_length_d64"]
-    rows = [
-        "| shape | d | batch | device | samples/s | times the plain loop | times the paper |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for line in lines:
-        table = paper.get(PAPER_NAMES[line["shape"]])
-        known = table and line["dim"] == 64
-        theirs = (
-            table["samples_per_second_gtx1080ti"][table["N"].index(line["max_length"])] if known else None
-        )
+def baselines_table(evidence: Evidence) -> Table:
+    """All models of Table 2: NDCG@10 and HR@10 under the paper's protocol and in full ranking."""
+    rows = []
+    for case in overall_cases(evidence.facts):
+        run = evidence.find(case)
+        theirs = [
+            printed("table2_overall", evidence.facts.title, name, case.label) for name in METRICS[2:5:2]
+        ]
         cells = [
-            f"{PAPER_NAMES[line['shape']]}, {line['items']:,} items, N={line['max_length']}",
+            *(
+                _spread(run, metric, protocol) if run else "–"
+                for protocol in PROTOCOLS
+                for metric in METRICS[2:5:2]
+            ),
+            *(f"{value:.4f}" if value is not None else "–" for value in theirs),
+        ]
+        rows.append(
+            Row(case.label, [cells[0], cells[4], cells[1], cells[5], *cells[2:4]], beyond=case in SOFTMAX)
+        )
+    columns = ["HR@10", "paper", "NDCG@10", "paper", "HR@10, full", "NDCG@10, full"]
+    return Table("", columns, rows, corner=evidence.facts.title)
+
+
+def speed_table(lines: Sequence[Line]) -> Table:
+    """Training samples a second, beside the paper's and a plain loop's in the same process."""
+    rows = []
+    for line in lines:
+        title = PAPER_NAMES.get(line["shape"], line["shape"])
+        lengths = printed("table4_max_length_d64", title, "N") or []
+        theirs = None
+        if line["dim"] == 64 and line["max_length"] in lengths:
+            place = lengths.index(line["max_length"])
+            theirs = printed("table4_max_length_d64", title, "samples_per_second_gtx1080ti", place)
+        speed = line["samples_per_second"]
+        cells = [
             str(line["dim"]),
             str(line["batch_size"]),
             line["device"],
-            f"{line['samples_per_second']:,.0f}",
+            f"{speed:,.0f}",
             f"{line['ratio']:.1f}" if "ratio" in line else "",
-            f"{line['samples_per_second'] / theirs:,.1f}" if theirs else "",
+            f"{speed / theirs:,.1f}" if theirs else "",
         ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+        rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
+    columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
+    return Table("", columns, rows, corner="shape")
 
 
-def update(readme: Path, folder: Path) -> None:
-    """Replace every table between its mark and the next end."""
-    text = readme.read_text(encoding="utf-8")
-    for begin, table in make_tables(folder).items():
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n{table}\n{END}{rest.partition(END)[2]}"
-    readme.write_text(text, encoding="utf-8")
+def _beyond_reach(report: Report) -> Table:
+    """Speed and memory where there is no data: on synthetic data of its shape."""
+    rows = [row for row in report.scale.rows if row.label.partition("'s shape")[0] in report.absent]
+    return Table("", report.scale.columns, rows)
 
 
-def _paper() -> dict[str, Any]:
-    return dict(json.loads((resources.files("bert4rec") / "experiments" / "paper.json").read_text()))
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"**{mean(values):.4f}** ± {stdev(values):.4f}" if len(values) > 1 else f"**{values[0]:.4f}**"
-
-
-def _row(
-    dataset: str, protocol: str, cells: Sequence[str], seeds: str = "", seconds: str = "", device: str = ""
-) -> str:
-    return f"| {' | '.join([dataset, protocol, *cells, seeds, seconds, device])} |"
+def _spread(run: Found, metric: str, protocol: str) -> str:
+    found = run.measured(metric, protocol)
+    half = (
+        f" ± {(found.high - found.low) / 2:.4f}" if found.high is not None and found.low is not None else ""
+    )
+    return f"**{found.value:.4f}**{half}"
 
 
 if __name__ == "__main__":

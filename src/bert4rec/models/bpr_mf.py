@@ -37,7 +37,8 @@ class BPRMF(nn.Module):
 
     def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:  # noqa: ARG002
         """Scores [B, K] of some items for each user."""
-        products = torch.einsum("bd,bkd->bk", self.user_table(users_B), self.item_table(items_BK))
+        # A product and a sum: as many small matrix products they take twice as long on a CPU.
+        products: Tensor = (self.user_table(users_B)[:, None] * self.item_table(items_BK)).sum(dim=-1)
         return products + self.item_bias[items_BK]
 
     def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:  # noqa: ARG002

@@ -63,7 +63,9 @@ class Caser(nn.Module):
     def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:
         """Scores [B, K] of some items for each user after what came before."""
         query = self._query(users_B, context_BC)
-        return torch.einsum("bd,bkd->bk", query, self.output_table(items_BK)) + self.output_bias[items_BK]
+        # A product and a sum: as many small matrix products they take twice as long on a CPU.
+        products: Tensor = (query[:, None] * self.output_table(items_BK)).sum(dim=-1)
+        return products + self.output_bias[items_BK]
 
     def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
         """Scores [B, V + 1] of all items; column 0 is padding."""

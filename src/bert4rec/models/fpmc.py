@@ -38,7 +38,9 @@ class FPMC(nn.Module):
 
     def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:
         """Scores [B, K] of some items for each user after what came before."""
-        return torch.einsum("bd,bkd->bk", self._query(users_B, context_BC), self.next_table(items_BK))
+        # A product and a sum: as many small matrix products they take twice as long on a CPU.
+        scores: Tensor = (self._query(users_B, context_BC)[:, None] * self.next_table(items_BK)).sum(dim=-1)
+        return scores
 
     def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
         """Scores [B, V + 1] of all items; column 0 is padding."""

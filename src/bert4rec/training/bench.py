@@ -63,7 +63,7 @@ def bench_training(
         dataset.offsets[:-1], dataset.offsets[1:], max_length=config.model.max_length, step_share=0.5
     )
     tokens = float(windows.length.mean())
-    ours = _time_ours(dataset, config, placement, tokens, compile_step=compile_step)
+    ours = time_ours(dataset, config, placement, tokens, compile_step=compile_step)
     result: dict[str, Any] = {
         "shape": shape,
         "device": placement.name,
@@ -110,7 +110,7 @@ def synthetic_dataset(shape: str, num_items: int | None = None) -> Dataset:
     return Dataset(Path(), {"name": f"synthetic-{shape}", "counts": counts}, sequences, world.offsets, None)
 
 
-def _time_ours(
+def time_ours(
     dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
 ) -> Speed:
     _forget_peak(placement)

@@ -237,7 +237,7 @@ class _Trainer:
             "validations": self._validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
-            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": _code_checksum()},
+            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
             "metrics": metrics_of(ranks),
         }
 
@@ -282,7 +282,7 @@ class _Trainer:
 
 
 @cache
-def _code_checksum() -> str:
+def code_checksum() -> str:
     """Tells one state of the code that decides results from another, also where there is no git."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()

@@ -1,0 +1,33 @@
+"""`bert4rec report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bert4rec.cli.console import say
+from bert4rec.cli.needs import require_torch
+
+
+def report_command(
+    results: Path = Path("results"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report")
+) -> None:
+    """Show every table and figure of the paper that was run, ours beside the paper's: a page, Markdown and figures.
+
+    Needs neither a GPU nor data. Says what is missing, and the command that makes it.
+
+    Parameters
+    ----------
+    results
+        The folder that `bert4rec reproduce` wrote to.
+    output
+        Folder to write to.
+    """
+    require_torch()
+    from bert4rec.experiments.report import read_report, write_report
+
+    page, text, *figures = write_report(read_report(results), output)
+    drawn = f" and {len(figures)} figures" if figures else ""
+    say(f"Wrote {page}, {text}{drawn}.")
+    if not figures:
+        say("Figures need matplotlib: pip install 'bert4rec[report]'.")

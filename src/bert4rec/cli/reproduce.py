@@ -1,0 +1,253 @@
+"""`bert4rec reproduce`."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from bert4rec.cli.console import messages, print_table, results, say, this_command, warn
+from bert4rec.cli.data import Flag
+from bert4rec.cli.needs import require_torch
+from bert4rec.errors import Bert4RecError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.experiments.cases import Experiment
+    from bert4rec.experiments.jobs import Job
+    from bert4rec.experiments.ledger import Ledger
+    from bert4rec.experiments.pace import Pace
+    from bert4rec.experiments.runner import Outcome, Runner, Tally
+
+SHOWN = 8
+"""Runs named one by one where many are left."""
+
+
+def reproduce_command(
+    *names: str,
+    data: str,
+    data_folder: Path = Path("data"),
+    seeds: str | None = None,
+    minutes: float | None = None,
+    quick: Flag = False,
+    results: Path = Path("results"),
+    work: Path = Path("work"),
+    keep_runs: Flag = False,
+    jobs: int = 1,
+    device: str = "auto",
+    compile_step: Annotated[bool, Parameter(name="--compile")] = True,
+    dry_run: Flag = False,
+) -> None:
+    """Re-run a table or figure of the paper and show it beside the paper's numbers.
+
+    What is among the results already is not run again. Whatever interrupts it, the same command goes on.
+
+    Parameters
+    ----------
+    names
+        table1, table2, table3, table4, table5, figure2, figure3, figure4, protocols; several, or all.
+    data
+        Datasets, separated by commas: folders that `bert4rec prepare` wrote, or names such as ml-1m, which are
+        looked for in the data folder and, if they are not there, fetched from their publisher and prepared there.
+    data_folder
+        Where datasets are looked for by name.
+    seeds
+        Separated by commas. [default: 1,2,3 for table2 and protocols, 1 for the others]
+    minutes
+        Start nothing that will not finish within so many minutes. What has begun goes on to its end.
+    quick
+        A few steps only, to see that everything runs. Results are marked and go to a folder `quick` of their own.
+    results
+        Folder of the results: one JSON object a line, one file a data set, and the ranks behind them.
+    work
+        Folder of unfinished runs. A finished run is removed, unless told otherwise.
+    keep_runs
+        Keep the folders of finished runs, with their weights.
+    jobs
+        Runs side by side on each device. Small models leave a large GPU idle.
+    device
+        auto (every GPU, or the CPU), cpu, cuda or cuda:1.
+    compile_step
+        Compile the training step where that helps: on a GPU.
+    dry_run
+        Only say what would be run.
+    """
+    require_torch()
+    from bert4rec.experiments.descriptions import describe
+    from bert4rec.experiments.jobs import make_jobs
+    from bert4rec.experiments.ledger import Ledger
+    from bert4rec.experiments.pace import Pace
+    from bert4rec.experiments.runner import Office, Runner, Worker, make_slots
+    from bert4rec.training.device import place
+
+    began = time.monotonic()
+    experiments = _experiments(names)
+    numbers = _numbers("--seeds", seeds) if seeds else None
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least one run at a time.")
+    if device != "auto":
+        place(device)  # What is not there is said at once.
+    datasets = [_dataset(name, data_folder) for name in _parts("--data", data)]
+    ledger = Ledger.open(results, quick=quick)
+    everything = make_jobs(experiments, datasets, numbers, quick=quick)
+    marks = ledger.marks()
+    todo = [job for job in everything if not job.is_done(marks)]
+    pace = Pace(ledger.lines())
+    if dry_run:
+        _print_plan(todo, pace, place(device).name, everything)
+        return
+    for dataset in datasets:
+        dataset.verify()
+        describe(dataset, ledger)
+    say(f"{len(everything):,} runs, of which {len(everything) - len(todo):,} are done.")
+    office = Office(ledger.folder.absolute(), work.absolute(), compile_step, quick, keep_runs)
+    with Board(len(todo)) as board:
+        deadline = began + 60 * minutes if minutes is not None else float("inf")
+        slots = make_slots(device, jobs)
+        runner = Runner(todo, slots, lambda slot: Worker(slot, office, len(slots)), pace, board, deadline)
+        try:
+            runner.run()
+        except KeyboardInterrupt:
+            say(f"Checkpoints are written. Go on with:\n  {_this_call()}")
+            raise
+    for dataset in datasets:
+        describe(dataset, ledger)
+    _print_sections(experiments, datasets, ledger)
+    _say_what_is_left(runner, ledger.folder)
+
+
+def _experiments(names: Sequence[str]) -> "list[Experiment]":
+    from difflib import get_close_matches
+
+    from bert4rec.experiments.catalogue import EXPERIMENTS
+
+    if not names:
+        raise UsageError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}, or all.")
+    if names == ("all",):
+        return list(EXPERIMENTS.values())
+    for name in names:
+        if name not in EXPERIMENTS:
+            near = get_close_matches(name, EXPERIMENTS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"There is no {name!r}.{hint} Known: {', '.join(EXPERIMENTS)}, and all.")
+    return [EXPERIMENTS[name] for name in names]
+
+
+def _parts(option: str, text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise UsageError(f"{option} is empty. Separate several by commas.")
+    return parts
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    parts = _parts(option, text)
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"{option} {text}: expected whole numbers separated by commas, such as 1,2,3.")
+    return tuple(map(int, parts))
+
+
+def _dataset(name: str, folder: Path) -> "Dataset":
+    """A folder as it is, or a name: prepared in the data folder, before or now."""
+    from bert4rec.cli.data import prepare_command
+    from bert4rec.data.dataset import MANIFEST, Dataset
+    from bert4rec.data.sources import SOURCES
+
+    for path in (Path(name), folder / name):
+        if (path / MANIFEST).is_file():
+            return Dataset.open(path)
+    if name not in SOURCES:
+        raise NotFoundError(
+            f"There is no dataset at {name} or {folder / name}, and no data set is called so. "
+            f"Prepare one with: bert4rec prepare … -o {folder / name}. Known by name: {', '.join(SOURCES)}."
+        )
+    say(f"There is no dataset at {folder / name} yet. Preparing it:")
+    prepare_command(name, output=folder / name)
+    return Dataset.open(folder / name)
+
+
+def _print_plan(todo: "list[Job]", pace: "Pace", device: str, everything: "list[Job]") -> None:
+    seconds = {job.label: pace.seconds(job, device) for job in todo}
+    print_table(["to be run", "at most"], [(label, f"{each:,.0f} s") for label, each in seconds.items()])
+    say(
+        f"{len(everything):,} runs, of which {len(everything) - len(todo):,} are done. Left: about "
+        f"{timedelta(seconds=round(sum(seconds.values())))} on {device}, one after the other."
+    )
+
+
+def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:
+    """What was asked for, from the results, as Markdown: it has no width and can be pasted anywhere."""
+    from bert4rec.experiments.evidence import gather
+    from bert4rec.experiments.report_text import part_text
+
+    checksums = {dataset.checksum for dataset in datasets}
+    found = gather(ledger.folder, ledger.lines())
+    if found.quick:
+        warn("These are quick runs: a few steps each. The numbers mean nothing.")
+    for experiment in experiments:
+        for evidence in found.data:
+            if evidence.facts.checksum in checksums:
+                title = f"## {experiment.title}: {evidence.facts.title}"
+                results.out(f"{title}\n\n{part_text(experiment.lay_out(evidence))}\n", highlight=False)
+
+
+def _say_what_is_left(runner: "Runner", folder: Path) -> None:
+    if runner.waiting:
+        seconds = timedelta(
+            seconds=round(sum(runner.pace.seconds(job, runner.device) for job in runner.waiting))
+        )
+        why = ", since they would not have finished in time" if runner.deadline < float("inf") else ""
+        say(f"Left out{why}: {len(runner.waiting):,} runs, about {seconds} if done one after the other:")
+        for job in runner.waiting[:SHOWN]:
+            say(f"  {job.label}")
+        if len(runner.waiting) > SHOWN:
+            say(f"  and {len(runner.waiting) - SHOWN:,} more.")
+        say(f"Go on with:\n  {_this_call()}")
+    if runner.failed:
+        told = "\n".join(f"  {label}: {why}" for label, why in runner.failed.items())
+        raise Bert4RecError(f"{len(runner.failed):,} runs failed:\n{told}")
+    if not runner.waiting:
+        say(f"All is there. See it with: {this_command()} report {folder} -o report")
+
+
+def _this_call() -> str:
+    return shlex.join([this_command(), *sys.argv[1:]])
+
+
+class Board:
+    """Shows how far everything has come: a bar and a line a worker on a terminal, elsewhere a line a finished run."""
+
+    def __init__(self, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal)
+        self._overall = self._bars.add_task("All runs", total=total)
+        self._slots: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Board":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def progress(self, slot: str, job: "Job", event: dict[str, Any]) -> None:
+        if slot not in self._slots:
+            self._slots[slot] = self._bars.add_task("")
+        text = f"{slot}: {job.label}, {event['stage']}"
+        self._bars.update(self._slots[slot], description=text, completed=event["step"], total=event["steps"])
+
+    def finished(self, slot: str, job: "Job", outcome: "Outcome", tally: "Tally") -> None:  # noqa: ARG002
+        left = str(timedelta(seconds=round(tally.seconds_left)))
+        self._bars.update(self._overall, completed=tally.finished, description=f"All runs, {left} left")
+        told = outcome.text if outcome.status == "done" else f"{outcome.status.upper()}: {outcome.text}"
+        say(
+            f"[{tally.finished}/{tally.total}] {job.label}: {told} ({outcome.seconds:.0f} s). About {left} left."
+        )

@@ -1,0 +1,190 @@
+"""What a report is made of, before it is a page: tables, statements, charts; and when a number counts as reproduced.
+
+Nothing here draws or formats HTML. Experiments fill these in; `report_page`, `report_text` and
+`report_figures` show them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+TOLERANCE = 0.02
+"""Numbers that differ by less than this share of the paper's are the same."""
+
+Verdict = Literal["reproduced", "better", "not reproduced", "undecided", "contradiction", "finding"]
+RULES: dict[Verdict, str] = {
+    "reproduced": f"the paper's number lies inside our 95% interval, or within {TOLERANCE:.0%} of ours; "
+    "of a statement: our numbers say the same, and the 95% interval of the difference does not contain zero",
+    "better": "ours is higher than the paper's by more than that",
+    "not reproduced": "ours is lower than the paper's by more than that; "
+    "of a statement: our numbers say the opposite, beyond the 95% interval",
+    "undecided": "of a statement: the interval contains zero, or runs are missing",
+    "contradiction": "something the paper did not try, and which speaks against what it concludes",
+    "finding": "something the paper does not say",
+}
+INTERVALS = (
+    "Intervals are 95%. They cover the luck of the test users and, where there are several seeds, of the seeds. "
+    "Differences between two models are paired user by user."
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number of ours beside the paper's."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """As a share of the paper's number."""
+        return self.value / self.paper - 1 if self.paper else None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """None where the paper has no such number."""
+        if self.paper is None or self.difference is None:
+            return None
+        inside = self.low is not None and self.high is not None and self.low <= self.paper <= self.high
+        if inside or abs(self.difference) <= TOLERANCE:
+            return "reproduced"
+        return "better" if self.difference > 0 else "not reproduced"
+
+
+Cell = str | Measured | None
+"""None is a run that is missing."""
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    cells: Sequence[Cell]
+    beyond: bool = False
+    """Not in the paper."""
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    """Without that of the labels."""
+    rows: Sequence[Row]
+    note: str = ""
+    corner: str = ""
+    """What stands above the labels."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        cells = [cell for row in self.rows for cell in row.cells]
+        return [cell.verdict for cell in cells if isinstance(cell, Measured) and cell.verdict]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Something the paper says, or that we found, and what our numbers say to it."""
+
+    text: str
+    verdict: Verdict
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart: ours with its interval, the paper's beside it."""
+
+    name: str
+    x: Sequence[float]
+    ours: Sequence[Measured | None]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Panels side by side, one a metric."""
+
+    x_label: str
+    panels: dict[str, list[Series]]
+    doubling: bool = False
+    """Whether x doubles from one point to the next."""
+
+
+@dataclass(frozen=True)
+class Dumbbells:
+    """Ours and the paper's, connected, one row a model."""
+
+    x_label: str
+    rows: list[tuple[str, Measured]]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Places on the left and on the right, connected, one line a model."""
+
+    left: str
+    right: str
+    rows: list[tuple[str, float, float]]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    title: str
+    weights: list[list[float]]
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Attention maps side by side: query down, key across."""
+
+    maps: list[HeatMap]
+    labels: list[str]
+    """Of the positions."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    """Of the file."""
+    caption: str
+    chart: Lines | Dumbbells | Slopes | HeatMaps
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an experiment shows of one data set."""
+
+    tables: list[Table] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Of the numbers."""
+        return [verdict for table in self.tables for verdict in table.verdicts]
+
+
+def text_of(cell: Cell) -> str:
+    """A cell as one line of plain text."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, str):
+        return cell
+    text = f"{cell.value:.4f}"
+    if cell.low is not None and cell.high is not None:
+        text += f" ± {(cell.high - cell.low) / 2:.4f}"
+    if cell.difference is not None:
+        text += f" (paper {cell.paper:.4f}: {percent(cell.difference)}, {cell.verdict})"
+    return text
+
+
+def percent(share: float) -> str:
+    """A change, with its sign; the minus is a proper one."""
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
+
+
+def p_text(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

@@ -1,0 +1,226 @@
+"""The report: every table and figure, ours beside the paper's, from a folder of results and nothing else."""
+
+import re
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bert4rec.errors import NotFoundError
+from bert4rec.experiments.cases import PAPER_NAMES, Case, Experiment
+from bert4rec.experiments.catalogue import EXPERIMENTS, Asked, complete
+from bert4rec.experiments.evidence import Evidence, Found, Results, gather
+from bert4rec.experiments.layout import RULES, Figure, Part, Row, Statement, Table, Verdict
+from bert4rec.training.results import read_results
+
+NOT_TO_BE_HAD = (
+    "The paper's file was not to be had where these results were made, so the quality of no model is measured on it. "
+    "The same commands work once it is there"
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One experiment on one data set: what there is, and what is missing."""
+
+    experiment: Experiment
+    evidence: Evidence
+    title: str
+    """Of the data set."""
+
+    @cached_property
+    def part(self) -> Part:
+        return self.experiment.lay_out(self.evidence)
+
+    @cached_property
+    def asked(self) -> list[Asked]:
+        return complete(self.experiment.cases(self.evidence.facts), self.evidence.facts)
+
+    @property
+    def cases(self) -> list[Case]:
+        return [each.case for each in self.asked]
+
+    @cached_property
+    def missing(self) -> list[tuple[Case, int]]:
+        """Runs that nobody has made, by case and seed."""
+        return [
+            (each.case, seed)
+            for each in self.asked
+            for seed in (self.experiment.seeds if each.case.task == "train" else (1,))
+            if seed not in self._seeds(each)
+        ]
+
+    def file_name(self, figure: Figure) -> str:
+        """Of a picture, without its ending."""
+        return f"{figure.name}-{re.sub(r'[^a-z0-9]+', '-', self.title.lower()).strip('-')}"
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.part.tables or self.missing)
+
+    @property
+    def command(self) -> str:
+        """That makes what is missing."""
+        seeds = ",".join(str(seed) for seed in sorted({seed for _, seed in self.missing}))
+        words = ["bert4rec", "reproduce", self.experiment.name, "--data", self.evidence.facts.name]
+        return shlex.join([*words, "--seeds", seeds] if seeds else words)
+
+    @cached_property
+    def failures(self) -> list[str]:
+        """What was tried and could not be done, and why."""
+        found = [(case, self.evidence.find(case, kind="failure")) for case in self.cases]
+        return [f"{case.label}: {line['error']}" for case, failed in found if failed for line in failed.lines]
+
+    @cached_property
+    def runs(self) -> Table:
+        """Seconds and device of every run."""
+        rows = []
+        for case in self.cases:
+            final = self.evidence.find(case) if case.task == "train" else None
+            chosen = self.evidence.find(case, stage="selection", part="valid")
+            for line in final.lines if final else ():
+                selection = [each for each in chosen.lines if each["seed"] == line["seed"]] if chosen else []
+                seconds = [f"{each['train_seconds']:.1f}" for each in (*selection[-1:], line)]
+                device = line["device"] + (", shared" if line["device_shared"] else "")
+                cells = [f"{line['steps']:,}", *seconds[-2:], f"{line['command_seconds']:.0f}", device]
+                rows.append(Row(f"{case.label}, seed {line['seed']}", cells))
+        columns = ["steps", "selection, s", "refit, s", "whole run, s", "device"]
+        return Table("", columns, rows)
+
+    def _seeds(self, asked: Asked) -> set[int]:
+        """Seeds that were run with all that this experiment wants, or that were tried in vain."""
+        case = asked.case
+        found = [self.evidence.find(case, kind="speed" if case.task == "speed" else "result")]
+        if "selection" in asked.required:
+            found.append(self.evidence.find(case, stage="selection"))
+        if "attention" in asked.required:
+            found.append(self.evidence.find(case, kind="attention"))
+        failed = self.evidence.find(case, kind="failure")
+        return set.intersection(*map(_seeds_of, found)) | _seeds_of(failed)
+
+    @property
+    def in_short(self) -> str:
+        """The verdicts, counted."""
+        told = [
+            f"{what}: {counted}"
+            for what, verdicts in (
+                ("numbers", self.part.verdicts),
+                ("statements", [each.verdict for each in self.part.statements]),
+            )
+            if (counted := _count_words(verdicts))
+        ]
+        if self.missing:
+            told.append(f"{len(self.missing)} runs missing")
+        return "; ".join(told) or "nothing to show"
+
+
+@dataclass(frozen=True)
+class Report:
+    """All there is to show."""
+
+    results: Results
+    sections: list[tuple[Experiment, list[Shown]]]
+
+    @property
+    def surprises(self) -> list[tuple[Shown, Statement]]:
+        """What contradicts the paper, then what of it is not reproduced, then what it does not say."""
+        order = ("contradiction", "not reproduced", "finding")
+        told = [
+            (shown, statement)
+            for _, parts in self.sections
+            for shown in parts
+            for statement in shown.part.statements
+            if statement.verdict in order
+        ]
+        return sorted(told, key=lambda each: order.index(each[1].verdict))
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Data sets of the paper without results: title → the command that would make them."""
+        there = {evidence.facts.name for evidence in self.results.data}
+        return {
+            title: f"bert4rec reproduce all --data {name}"
+            for name, title in PAPER_NAMES.items()
+            if name not in there
+        }
+
+    @property
+    def scale(self) -> Table:
+        """Speed and memory on synthetic data of a data set's shape."""
+        rows = [
+            Row(
+                f"{PAPER_NAMES.get(line['shape'], line['shape'])}'s shape, d={line['dim']}",
+                [
+                    f"{line['items']:,}",
+                    str(line["max_length"]),
+                    f"{line['samples_per_second']:,.0f}",
+                    f"{line['peak_memory_gib']:.2f}",
+                    line["device"],
+                ],
+            )
+            for line in self.results.benches
+        ]
+        columns = ["items", "N", "samples/s", "peak memory, GiB", "device"]
+        return Table("Training on synthetic data of the shape of a data set", columns, rows)
+
+
+def read_report(folder: Path) -> Report:
+    """Everything in a folder of results, laid out. Works with whatever is there."""
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} does not exist; expected the folder that `reproduce --results` wrote.")
+    results = gather(folder, read_results(folder))
+    names = Counter(evidence.facts.title for evidence in results.data)
+    sections = [
+        (
+            experiment,
+            [Shown(experiment, evidence, _title(evidence, names)) for evidence in results.data],
+        )
+        for experiment in EXPERIMENTS.values()
+    ]
+    return Report(results, sections)
+
+
+def _seeds_of(found: Found | None) -> set[int]:
+    return {line["seed"] for line in found.lines} if found else set()
+
+
+def _count_words(verdicts: list[Verdict]) -> str:
+    counts = Counter(verdicts)
+    return ", ".join(f"{counts[word]} {word}" for word in RULES if counts[word])
+
+
+def _title(evidence: Evidence, names: Counter[str]) -> str:
+    """The checksum tells data of the same name apart."""
+    title = evidence.facts.title
+    return title if names[title] == 1 else f"{title} ({evidence.facts.checksum})"
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write the page, the Markdown and, where matplotlib is installed, the figures. Returns what was written."""
+    from bert4rec.experiments.report_figures import draw
+    from bert4rec.experiments.report_page import make_page
+    from bert4rec.experiments.report_text import make_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    can_draw = _can_draw()
+    pictures: dict[str, str] = {}
+    written = []
+    for _, parts in report.sections:
+        for shown in parts:
+            for figure in shown.part.figures if can_draw else ():
+                name = shown.file_name(figure)
+                paths, pictures[name] = draw(figure, folder / "figures" / name)
+                written += paths
+    page, text = folder / "report.html", folder / "report.md"
+    page.write_text(make_page(report, pictures, can_draw=can_draw), encoding="utf-8")
+    text.write_text(make_text(report, set(pictures), can_draw=can_draw), encoding="utf-8")
+    return [page, text, *written]
+
+
+def _can_draw() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""The report as Markdown."""
+
+from bert4rec.experiments.layout import INTERVALS, RULES, Part, Row, Table, text_of
+from bert4rec.experiments.report import NOT_TO_BE_HAD, Report, Shown
+
+
+def make_text(report: Report, pictures: set[str], *, can_draw: bool) -> str:
+    blocks = ["# The paper's tables and figures, re-run", *_head(report, can_draw=can_draw)]
+    for experiment, parts in report.sections:
+        blocks += [f"## {experiment.title}", experiment.about]
+        for shown in parts:
+            blocks += _part(shown, pictures)
+    blocks += ["## What could not be run, and why", *_absent(report)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _head(report: Report, *, can_draw: bool) -> list[str]:
+    blocks = []
+    if report.results.quick:
+        blocks.append(
+            "**Quick runs: a few training steps each, to see that everything runs. The numbers mean nothing.**"
+        )
+    if not can_draw:
+        blocks.append("Figures are left out: matplotlib is not installed (`pip install 'bert4rec[report]'`).")
+    rules = [f"- **{word}**: {rule}." for word, rule in RULES.items()]
+    blocks += ["What the verdicts mean:", "\n".join(rules), INTERVALS]
+    if report.surprises:
+        blocks += ["## Where our numbers say otherwise, or more", surprise_list(report)]
+    return [*blocks, "## In short", verdict_table(report)]
+
+
+def surprise_list(report: Report) -> str:
+    """What contradicts the paper, is not reproduced, or is new."""
+    return "\n".join(
+        f"- **{statement.verdict}** ({shown.title}, {shown.experiment.name}): {statement.text} {statement.evidence}"
+        for shown, statement in report.surprises
+    )
+
+
+def verdict_table(report: Report) -> str:
+    """One row an experiment and data set: how many numbers and statements came out how."""
+    rows = [
+        Row(experiment.title, [shown.title, shown.in_short])
+        for experiment, parts in report.sections
+        for shown in parts
+    ]
+    return table_text(Table("", ["data set", "verdicts"], rows))
+
+
+def part_text(part: Part) -> str:
+    """Statements and tables of one experiment on one data set."""
+    statements = "\n".join(
+        f"- **{statement.verdict}**: {statement.text} {statement.evidence}" for statement in part.statements
+    )
+    tables = [
+        block
+        for table in part.tables
+        for block in (f"**{table.title}**" if table.title else "", table_text(table), table.note)
+    ]
+    return "\n\n".join(block for block in (statements, *tables) if block)
+
+
+def _part(shown: Shown, pictures: set[str]) -> list[str]:
+    blocks = [f"### {shown.title}", part_text(shown.part)]
+    for figure in shown.part.figures:
+        name = shown.file_name(figure)
+        if name in pictures:
+            blocks.append(f"![{figure.caption or figure.name}](figures/{name}.png)")
+    blocks += _missing(shown)
+    if shown.runs.rows:
+        summary = "<summary>Runs: seconds and device</summary>"
+        blocks.append(f"<details>{summary}\n\n{table_text(shown.runs)}\n\n</details>")
+    return blocks
+
+
+def _missing(shown: Shown) -> list[str]:
+    blocks = [f"Could not be run: {failure}" for failure in shown.failures]
+    if shown.missing:
+        blocks.append(f"{len(shown.missing)} runs are missing. Make them with `{shown.command}`.")
+    if shown.is_empty:
+        blocks.append(f"Nothing is there yet. Make it with `{shown.command}`.")
+    return blocks
+
+
+def _absent(report: Report) -> list[str]:
+    blocks = [f"- **{title}**: {NOT_TO_BE_HAD}: `{command}`." for title, command in report.absent.items()]
+    if report.scale.rows:
+        blocks += [f"**{report.scale.title}**", table_text(report.scale)]
+    return blocks
+
+
+def table_text(table: Table) -> str:
+    rows = [
+        f"| {' | '.join([table.corner, *table.columns])} |",
+        "|" + "---|" * (len(table.columns) + 1),
+        *(f"| {' | '.join([_label(row), *map(text_of, row.cells)])} |" for row in table.rows),
+    ]
+    return "\n".join(rows)
+
+
+def _label(row: Row) -> str:
+    return f"*{row.label}*" if row.beyond else row.label

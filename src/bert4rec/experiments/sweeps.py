@@ -1,0 +1,44 @@
+"""What the paper says of a setting that is varied: where it is best, and whether it matters."""
+
+from bert4rec.experiments.evidence import Found, compare
+from bert4rec.experiments.layout import TOLERANCE, Statement, Verdict, percent
+
+METRIC = "NDCG@10"
+
+
+def best_setting(name: str, found: dict[float, Found], expected: float) -> Statement:
+    """Whether the paper's best value is ours too; undecided where ours is another, but not surely better."""
+    ours = max(found, key=lambda value: found[value].mean(METRIC))
+    text = f"The best {name} is {expected:g}."
+    evidence = f"Ours is {name} = {ours:g} with NDCG@10 {found[ours].mean(METRIC):.4f}"
+    if expected not in found:
+        return Statement(text, "undecided", f"{evidence}; {name} = {expected:g} is missing.")
+    evidence += f"; {name} = {expected:g} has {found[expected].mean(METRIC):.4f}."
+    gap = compare(found[ours], found[expected], METRIC)
+    verdict: Verdict = "reproduced" if ours == expected else "undecided"
+    if gap and gap.direction > 0:
+        verdict = "not reproduced"
+    return Statement(text, verdict, evidence)
+
+
+def steadiness(name: str, found: dict[float, Found]) -> Statement:
+    """Whether the largest value does as well as the best."""
+    best, largest = max(run.mean(METRIC) for run in found.values()), found[max(found)].mean(METRIC)
+    share = largest / best - 1
+    return Statement(
+        f"NDCG@10 stays stable as {name} grows: the largest {name} is within {TOLERANCE:.0%} of the best.",
+        "reproduced" if share >= -TOLERANCE else "not reproduced",
+        f"With {name} = {max(found):g} it is {percent(share)} from the best.",
+    )
+
+
+def worse(name: str, found: dict[float, Found], low: float, high: float) -> Statement | None:
+    """Whether `low` does worse than `high`."""
+    if low not in found or high not in found:
+        return None
+    gap = compare(found[high], found[low], METRIC)
+    verdict: Verdict = "undecided"
+    if gap and gap.direction:
+        verdict = "reproduced" if gap.direction > 0 else "not reproduced"
+    values = ", ".join(f"{name} = {value:g}: {found[value].mean(METRIC):.4f}" for value in (low, high))
+    return Statement(f"{name} = {high:g} is better than {name} = {low:g}.", verdict, f"{values}.")

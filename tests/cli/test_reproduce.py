@@ -1,0 +1,174 @@
+"""`reproduce` and `report` as a user meets them: interrupted, killed, short of time, on a bare machine."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert4rec.cli.report import report_command
+from bert4rec.cli.reproduce import reproduce_command
+from bert4rec.data.filters import Filters
+from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.errors import Bert4RecError, NotFoundError
+from bert4rec.experiments.jobs import mark_of
+from bert4rec.experiments.ledger import Ledger
+from tests.cli.test_data_commands import bert4rec
+from tests.conftest import log_of
+from tests.training.tiny import random_histories
+
+QUICK = ("bert4rec", "reproduce", "table3", "--data", "small", "--quick")
+"""Four runs, a second each."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A place with a small dataset, and modules that stand in the way of libraries a bare GPU machine lacks."""
+    recipe = Recipe(filters=Filters(min_user_actions=1), num_negatives=5)
+    prepare(log_of(random_histories(users=60)), tmp_path / "data" / "small", name="small", recipe=recipe)
+    for missing in ("polars", "matplotlib"):
+        (tmp_path / "bare" / missing).mkdir(parents=True)
+        (tmp_path / "bare" / missing / "__init__.py").write_text("raise ImportError('not installed here')")
+    return tmp_path
+
+
+@contextmanager
+def process(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder / "bare")},
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def finish(folder: Path, *command: str) -> tuple[str, str]:
+    with process(folder, *command) as running:
+        output, messages = running.communicate()
+    assert running.returncode == 0, messages
+    return output, messages
+
+
+def wait_for(running: subprocess.Popen[str], beginning: str) -> None:
+    assert running.stderr
+    assert any(line.startswith(beginning) for line in running.stderr)
+
+
+def assert_all_is_there_once(folder: Path) -> None:
+    lines = Ledger(folder / "results" / "quick", quick=True).lines()
+    assert set(Counter(map(mark_of, lines)).values()) == {1}
+    tested = [line for line in lines if line.get("split") == "test" and "kind" not in line]
+    assert len([line for line in tested if line["stage"] == "refit"]) == 4
+
+
+def test_it_goes_on_after_ctrl_c_and_kill_9_where_polars_and_matplotlib_are_not_installed(
+    folder: Path,
+) -> None:
+    with process(folder, *QUICK) as running:
+        wait_for(running, "[1/4]")
+        running.send_signal(signal.SIGINT)
+        _, messages = running.communicate()
+    assert running.returncode == 130
+    (command,) = (line.strip() for line in messages.splitlines() if line.startswith("  "))
+    with process(folder, *shlex.split(command)) as running:
+        wait_for(running, "[1/")
+        running.send_signal(signal.SIGKILL)
+    output, messages = finish(folder, *QUICK, "--jobs", "2")
+    # Two at the least: a worker may just have been about to write when it was told to stop.
+    assert re.search(r"^4 runs, of which [234] are done", messages, re.MULTILINE)
+    assert "Table 3" in output
+    assert_all_is_there_once(folder)
+    _, messages = finish(folder, "bert4rec", "report", "results/quick", "-o", "report")
+    assert "Figures need matplotlib" in messages
+    page = (folder / "report" / "report.html").read_text()
+    assert "Quick runs" in page
+    assert "matplotlib is not installed" in page
+    assert "<svg" not in page
+
+
+def test_what_does_not_fit_into_the_time_is_left_out_and_said(folder: Path) -> None:
+    _, messages = finish(folder, *QUICK, "--minutes", "0.5")
+    assert "Left out" in messages
+    assert "4 runs" in messages
+    assert "small: bert4rec BERT4Rec (1 mask), seed 1" in messages
+    assert "bert4rec reproduce table3 --data small --quick --minutes 0.5" in messages
+
+
+def test_a_dry_run_only_says_what_would_be_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    reproduce_command("all", data="data/small", dry_run=True)
+    output, messages = capsys.readouterr()
+    assert "SASRec (softmax), seed 3" in output
+    assert "speed of bert4rec N=50, seed 1" in output
+    assert "of which 0 are done" in messages
+    assert list((folder / "results").iterdir()) == []
+    assert not (folder / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "code", "complaint"),
+    [
+        (["table9"], {}, 2, "Did you mean table"),
+        ([], {}, 2, "Name what to reproduce: table1"),
+        (["table3"], {"data": "nowhere"}, 4, "There is no dataset at nowhere or data/nowhere"),
+        (["table3"], {"data": ","}, 2, "--data is empty"),
+        (["table3"], {"seeds": "1,two"}, 2, "--seeds 1,two: expected whole numbers"),
+        (["table3"], {"jobs": 0}, 2, "--jobs 0"),
+        (["table3"], {"device": "abacus"}, 2, "abacus"),
+    ],
+)
+def test_mistakes_are_told_at_once(
+    names: list[str],
+    options: dict[str, Any],
+    code: int,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Bert4RecError, match=complaint) as error:
+        reproduce_command(*names, **{"data": "nowhere", **options})
+    assert error.value.exit_code == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_needs_results(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="nowhere does not exist"):
+        report_command(tmp_path / "nowhere", output=tmp_path / "report")
+
+
+@pytest.mark.timeout(600)
+def test_table_3_of_ml_100k_runs_to_its_end(real_data: Path, tmp_path: Path) -> None:
+    """As in the documents: two cores, a few minutes."""
+    prepared = bert4rec(
+        "prepare", "ml-100k", "--from", real_data / "ml-100k", "-o", tmp_path / "data" / "ml-100k"
+    )
+    assert prepared.returncode == 0, prepared.stderr
+    output, messages = finish(tmp_path, "bert4rec", "reproduce", "table3", "--data", "ml-100k", "--quick")
+    assert "[4/4]" in messages
+    assert "The numbers mean nothing" in messages
+    assert "BERT4Rec (1 mask)" in output
+    lines = [json.loads(text) for text in (tmp_path / "results/quick/ml-100k.jsonl").read_text().splitlines()]
+    assert all(line["quick"] for line in lines)
+    assert {line["preset"] for line in lines if "preset" in line} == {"ml-1m", "ml-1m-softmax"}
+    assert list((tmp_path / "results").glob("*.jsonl")) == []
+    (statistics,) = (line["statistics"] for line in lines if line.get("kind") == "statistics")
+    assert statistics["users"] == 943

@@ -1,0 +1,172 @@
+"""The runner hands out work as it should; with pretended workers here, with real ones in `test_worker`."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert4rec.experiments.jobs import Job
+from bert4rec.experiments.pace import GUESSES, MARGIN, QUICK_GUESS, SPEED_GUESS, Pace
+from bert4rec.experiments.runner import Outcome, Runner, Slot, Tally, environment, make_slots
+from tests.experiments.tiny import pretended_job
+
+DEVICE = "NVIDIA H200"
+
+
+class Office:
+    """Pretends to be workers and whoever watches, and remembers who was at work at the same time as whom."""
+
+    def __init__(self, answer: Callable[[Job], Outcome] = lambda _job: Outcome("done", "fine", 1.0)) -> None:
+        self.answer = answer
+        self.device = DEVICE
+        self.lock = threading.Lock()
+        self.present: set[str] = set()
+        self.done: list[tuple[str, str, frozenset[str]]] = []
+        self.hired: list[str] = []
+        self.tallies: list[Tally] = []
+
+    def hire(self, slot: Slot) -> "Hand":
+        with self.lock:
+            self.present.add(slot.name)
+            self.hired.append(slot.name)
+        return Hand(self, slot)
+
+    def progress(self, slot: str, job: Job, event: dict[str, Any]) -> None: ...
+
+    def finished(self, slot: str, job: Job, outcome: Outcome, tally: Tally) -> None:
+        self.tallies.append(tally)
+
+
+class Hand:
+    log = Path("worker.log")
+
+    def __init__(self, office: Office, slot: Slot) -> None:
+        self.office, self.slot = office, slot
+        self.device = office.device
+
+    def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome:
+        with self.office.lock:
+            self.office.done.append((self.slot.name, job.label, frozenset(self.office.present)))
+        return self.office.answer(job)
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None:
+        with self.office.lock:
+            self.office.present.discard(self.slot.name)
+
+
+def run(
+    jobs: list[Job], office: Office, slots: list[Slot], *, pace: Pace | None = None, seconds: float = 1e9
+) -> Runner:
+    runner = Runner(jobs, slots, office.hire, pace or Pace(), office, time.monotonic() + seconds)
+    runner.run()
+    return runner
+
+
+def test_every_job_is_done_once_by_someone() -> None:
+    jobs, office = [pretended_job(seed=seed) for seed in range(40)], Office()
+    runner = run(jobs, office, make_slots("cpu", 4))
+    assert sorted(label for _, label, _ in office.done) == sorted(job.label for job in jobs)
+    assert not runner.waiting
+    assert not runner.failed
+    assert max(tally.finished for tally in office.tallies) == 40
+
+
+def test_what_is_timed_is_alone_on_its_device() -> None:
+    jobs = [pretended_job(str(n), task="speed" if n % 2 else "train", seed=n) for n in range(12)]
+    office = Office()
+    slots = [Slot(f"{device} #{n}", device, n == 1) for device in ("cuda:0", "cuda:1") for n in (1, 2, 3)]
+    run(jobs, office, slots)
+    assert len(office.done) == 12
+    timed = [(slot, present) for slot, label, present in office.done if "speed" in label]
+    assert len(timed) == 6
+    for slot, present in timed:
+        device = slot.partition(" ")[0]
+        assert {other for other in present if other.startswith(device)} == {slot}
+
+
+def test_nothing_is_started_that_will_not_finish_in_time() -> None:
+    long, short = pretended_job("long", seed=1), pretended_job("short", seed=2)
+    pace = Pace()
+    pace.learn(pretended_job(seed=3), DEVICE, 10.0)
+    runner = run([long, short], office := Office(), make_slots("cpu", 1), pace=pace, seconds=11.0)
+    assert office.done == []
+    assert runner.waiting == [long, short]
+    runner = run([long, short], office, make_slots("cpu", 1), pace=pace, seconds=60.0)
+    assert len(office.done) == 2
+
+
+def test_a_job_that_fails_does_not_keep_the_others_from_being_done() -> None:
+    jobs = [pretended_job(str(n), seed=n) for n in range(6)]
+
+    def answer(job: Job) -> Outcome:
+        return Outcome("failed", "it diverged") if job.seed == 2 else Outcome("done", "", 1.0)
+
+    runner = run(jobs, office := Office(answer), make_slots("cpu", 2))
+    assert len(office.done) == 6
+    assert runner.failed == {jobs[2].label: "it diverged"}
+    assert len(office.hired) <= 2
+
+
+def test_a_worker_that_breaks_is_replaced() -> None:
+    jobs = [pretended_job(str(n), seed=n) for n in range(4)]
+    broken = Outcome("broken", "the worker died")
+    runner = run(jobs, office := Office(lambda _job: broken), make_slots("cpu", 1))
+    assert len(runner.failed) == len(office.hired) == 4
+
+
+def test_where_no_worker_starts_nothing_is_tried_again_and_again() -> None:
+    office = Office()
+    office.device = ""
+    jobs = [pretended_job(seed=seed) for seed in range(5)]
+    runner = run(jobs, office, make_slots("cpu", 2))
+    assert runner.waiting == jobs
+    assert set(runner.failed.values()) == {"it did not start; see worker.log"}
+    assert len(office.hired) == 2
+
+
+def test_the_time_left_falls_to_nothing() -> None:
+    office = Office()
+    run([pretended_job(seed=seed) for seed in range(5)], office, make_slots("cpu", 1))
+    left = [tally.seconds_left for tally in office.tallies]
+    assert left == sorted(left, reverse=True)
+    assert left[-1] == 0
+
+
+def test_a_run_takes_as_long_as_the_longest_like_it_and_a_margin() -> None:
+    job, line = pretended_job(), pretended_job().identity()
+    told = {**line, "device": DEVICE, "command_seconds": 30.0}
+    assert Pace().seconds(job, DEVICE) == MARGIN * GUESSES["cuda"]
+    assert Pace().seconds(job, "Some processor, 2 threads") == MARGIN * GUESSES["cpu"]
+    assert Pace([told, {**told, "command_seconds": 50.0}]).seconds(job, DEVICE) == MARGIN * 50
+    other = {**told, "config": {"model": {}}, "command_seconds": 70.0}
+    assert Pace([other]).seconds(job, DEVICE) == MARGIN * 70, "the same model on the same data"
+    assert Pace([other, told]).seconds(job, DEVICE) == MARGIN * 30, "the same settings"
+    assert Pace([told]).seconds(job, "another device, 1 threads") == MARGIN * GUESSES["cpu"]
+    assert Pace([told]).seconds(pretended_job(task="speed"), DEVICE) == MARGIN * SPEED_GUESS
+    assert Pace([told]).seconds(replace(job, quick=True, facts=replace(job.facts, name="x")), DEVICE) == (
+        MARGIN * QUICK_GUESS
+    )
+
+
+def test_workers_see_one_gpu_each_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment(Slot("", "cuda:1", True), 2)["CUDA_VISIBLE_DEVICES"] == "1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    assert environment(Slot("", "cuda:1", True), 2)["CUDA_VISIBLE_DEVICES"] == "7"
+    assert int(environment(Slot("", "cpu", True), 10_000)["TORCHINDUCTOR_COMPILE_THREADS"]) == 1
+
+
+def test_all_gpus_are_used_or_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [slot.device for slot in make_slots("auto", 2)] == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+    assert [slot.device for slot in make_slots("cuda:1", 1)] == ["cuda:1"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert [slot.kind for slot in make_slots("auto", 1)] == ["cpu"]

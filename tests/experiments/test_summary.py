@@ -1,0 +1,61 @@
+"""The parts of the README that are made from results."""
+
+from pathlib import Path
+
+import pytest
+
+from bert4rec.errors import DataError
+from bert4rec.experiments.cases import BERT4REC
+from bert4rec.experiments.report import read_report
+from bert4rec.experiments.summary import END, MARK, fill, make_parts, update
+from tests.experiments.fake import write_results
+
+
+def marked(name: str) -> str:
+    return f"<!-- {name}: written by a command, do not edit -->"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    write_results(folder, ["beauty"], ["table2"])
+    return folder
+
+
+def test_marked_parts_are_replaced_and_nothing_else(results: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{marked('quality')}\nold\n{END}\nbetween\n{marked('speed')}\n{END}\nafter\n")
+    update(readme, results)
+    text, parts = readme.read_text(), make_parts(results)
+    assert text == (
+        f"before\n{marked('quality')}\n{parts['quality']}\n{END}\nbetween\n"
+        f"{marked('speed')}\n{parts['speed']}\n{END}\nafter\n"
+    )
+    update(readme, results)
+    assert readme.read_text() == text
+
+
+def test_a_mark_that_nobody_knows_or_that_does_not_end_is_an_error() -> None:
+    with pytest.raises(DataError, match="qualtiy"):
+        fill(f"{marked('qualtiy')}\n{END}", {"quality": ""})
+    with pytest.raises(DataError, match="lacks its"):
+        fill(f"{marked('quality')}\n no end", {"quality": ""})
+
+
+def test_its_numbers_are_those_of_the_results(results: Path) -> None:
+    (evidence,) = read_report(results).results.data
+    run = evidence.find(BERT4REC)
+    assert run
+    parts = make_parts(results)
+    for part in (parts["quality"], parts["baselines"]):
+        assert f"**{run.mean('NDCG@10'):.4f}** ± " in part
+        assert f"**{run.mean('HR@10', 'full'):.4f}** ± " in part
+        assert "0.1862" in part
+    assert "| 3 | 8 s | NVIDIA H200 |" in parts["quality"]
+    assert parts["baselines"].count("\n") == 12
+    assert "SASRec trained with the exact softmax is above BERT4Rec" in parts["surprises"]
+    assert "Table 2: nine models | Beauty | numbers: " in parts["verdicts"]
+
+
+def test_marks_are_found() -> None:
+    assert MARK.findall(f"a {marked('quality')} b {marked('speed')}") == ["quality", "speed"]

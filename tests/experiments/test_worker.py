@@ -1,0 +1,203 @@
+"""Real processes: they leave every result exactly once, whatever is killed and when."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.filters import Filters
+from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.experiments.cases import Case
+from bert4rec.experiments.jobs import Job, mark_of
+from bert4rec.experiments.ledger import Ledger
+from bert4rec.experiments.runner import Office, Slot, Worker
+from bert4rec.experiments.worker import Desk, perform
+from bert4rec.training.loop import Interrupted
+from tests.conftest import log_of
+from tests.experiments.tiny import tiny_case, tiny_job
+from tests.training.tiny import after, random_histories
+
+JOBS = "from tests.experiments.test_worker import work; work(*__import__('sys').argv[1:])"
+LONG = ("training.steps=60", "training.validate_every=3")
+"""Validations a few milliseconds apart: time enough for a signal to arrive where it is meant to."""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    recipe = Recipe(filters=Filters(min_user_actions=1), num_negatives=5)
+    folder = tmp_path_factory.mktemp("data") / "dataset"
+    return prepare(log_of(random_histories()), folder, name="beauty", recipe=recipe)
+
+
+def jobs_for(dataset: Dataset) -> list[Job]:
+    cases: list[Case] = [
+        tiny_case("first", "bert4rec", *LONG, measures=("attention", "selection")),
+        tiny_case("second", "sasrec", *LONG, measures=("selection",)),
+        tiny_case("third", "bert4rec", *LONG, variant="without positions"),
+    ]
+    return [tiny_job(dataset, case) for case in cases]
+
+
+def desk_in(folder: Path) -> Desk:
+    return Desk(folder / "results", folder / "work", "cpu", 1, False, quick=False, keep_runs=False)
+
+
+def work(dataset: str, folder: str) -> None:
+    """What the killed processes do: all jobs, with a word on stdout at every step of the way."""
+    desk = desk_in(Path(folder))
+
+    def emit(**event: Any) -> None:
+        sys.stdout.write(json.dumps(event) + "\n")
+        sys.stdout.flush()
+
+    for job in jobs_for(Dataset.open(dataset)):
+        perform(job, desk, emit, lambda: False)
+        emit(event="done")
+
+
+def results_of(folder: Path) -> dict[str, Any]:
+    """Mark → what came out; each mark must be there once."""
+    lines = Ledger(folder / "results").lines()
+    assert set(Counter(map(mark_of, lines)).values()) == {1}
+    return {mark_of(line): line.get("metrics") or line.get("maps") for line in lines}
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", JOBS, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    Ledger.open(folder / "results", quick=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # With another number, sums would be rounded otherwise.
+    for job in jobs_for(dataset):
+        perform(job, desk_in(folder), lambda **_: None, lambda: False)
+    torch.set_num_threads(threads)
+    return results_of(folder)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_results(
+    dataset: Dataset, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    Ledger.open(tmp_path / "results", quick=False)
+    rng = random.Random(3)
+    for _ in range(3):
+        with process(str(dataset.path), str(tmp_path)) as running:
+            assert running.stdout
+            for _ in range(rng.randint(1, 60)):
+                running.stdout.readline()
+            running.send_signal(signal.SIGKILL)
+    with process(str(dataset.path), str(tmp_path)) as running:
+        running.communicate()
+    assert running.returncode == 0
+    assert results_of(tmp_path) == undisturbed
+    assert list((tmp_path / "work").iterdir()) == [], "finished runs are removed"
+
+
+def test_killed_between_training_and_writing_it_writes_without_training_again(
+    dataset: Dataset, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, desk = jobs_for(dataset)[0], desk_in(tmp_path)
+    Ledger.open(tmp_path / "results", quick=False)
+    with monkeypatch.context() as context, pytest.raises(MemoryError):
+        context.setattr(Ledger, "add", _fail)
+        perform(job, desk, lambda **_: None, lambda: False)
+    heard: list[str] = []
+    perform(job, desk, lambda **event: heard.append(event["event"]), lambda: True)
+    assert heard == []
+    assert {mark: undisturbed[mark] for mark in results_of(tmp_path)} == results_of(tmp_path)
+    assert job.wanted <= set(results_of(tmp_path))
+
+
+def _fail(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_job_that_another_process_has_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> None:
+    job, desk = tiny_job(dataset, Case("POP", "pop")), desk_in(tmp_path)
+    Ledger.open(tmp_path / "results", quick=False)
+    assert perform(job, desk, lambda **_: None, lambda: False).startswith("NDCG@10")
+    assert perform(job, desk, lambda **_: None, lambda: False) == "was done by another process"
+
+
+def test_an_interrupted_job_leaves_its_checkpoint_and_no_result(dataset: Dataset, tmp_path: Path) -> None:
+    job, desk = jobs_for(dataset)[1], desk_in(tmp_path)
+    Ledger.open(tmp_path / "results", quick=False)
+    with pytest.raises(Interrupted):
+        perform(job, desk, lambda **_: None, after(10))
+    assert (tmp_path / "work" / job.folder_name / "resume-selection.safetensors").exists()
+    assert desk.ledger.marks() == set()
+
+
+def test_a_model_that_diverges_is_written_down_as_such_and_not_tried_again(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    wild = tiny_case("wild", "bert4rec", "training.learning_rate=1e30", "training.warmup_steps=0")
+    job = tiny_job(dataset, wild)
+    Ledger.open(tmp_path / "results", quick=False)
+    office = Office(tmp_path / "results", tmp_path / "work", compile_step=False)
+    worker = Worker(Slot("here", "cpu", True), office, 1)
+    heard: list[dict[str, Any]] = []
+    outcome = worker.do(job, heard.append)
+    again = worker.do(job, heard.append)
+    worker.close()
+    assert worker.device.endswith("threads")
+    assert outcome.status == "failed"
+    assert "diverged" in outcome.text
+    assert heard[0]["stage"] == "selection"
+    assert again.text == "was done by another process"
+    (line,) = Ledger(tmp_path / "results").lines()
+    assert (line["kind"], line["error"]) == ("failure", outcome.text)
+    assert job.is_done({mark_of(line)})
+
+
+def test_a_dead_worker_is_noticed_and_a_stopped_one_writes_a_checkpoint(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    job = tiny_job(
+        dataset, tiny_case("long", "bert4rec", "training.steps=100000", "training.patience=100000")
+    )
+    Ledger.open(tmp_path / "results", quick=False)
+    office = Office(tmp_path / "results", tmp_path / "work", compile_step=False)
+    for end, status in ((Worker.kill, "broken"), (Worker.stop, "interrupted")):
+        worker = Worker(Slot("here", "cpu", True), office, 1)
+        outcome = worker.do(job, lambda _event, end=end, worker=worker: end(worker))  # type: ignore[misc]
+        worker.close()
+        assert outcome.status == status
+    assert (tmp_path / "work" / job.folder_name / "resume-selection.safetensors").exists()
+
+
+def test_speed_is_measured_and_written_down(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert4rec.training.bench.MIN_SECONDS", 0.01)
+    job, desk = tiny_job(dataset, tiny_case(task="speed")), desk_in(tmp_path)
+    Ledger.open(tmp_path / "results", quick=False)
+    assert perform(job, desk, lambda **_: None, lambda: False).endswith("samples/s")
+    (line,) = desk.ledger.lines()
+    assert line["samples_per_second"] == pytest.approx(8 / line["step_milliseconds"] * 1000)
+    assert job.is_done({mark_of(line)})
