@@ -14,6 +14,7 @@ from bert4rec.data.splits import make_split
 from bert4rec.errors import Bert4RecError
 from bert4rec.serving import verify
 from bert4rec.serving.recommender import Recommender
+from bert4rec.serving.verify import Comparison
 from bert4rec.training.judge import judge, metrics_of
 from bert4rec.training.run import Run
 from tests.cli.test_data_commands import bert4rec
@@ -160,7 +161,7 @@ def test_an_export_is_verified_with_weights_that_never_saw_the_items_and_refused
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verify, "TOLERANCE", -1)  # nothing less than twice as good will do
-    with pytest.raises(Bert4RecError, match="loses too much"):
+    with pytest.raises(Bert4RecError, match=r"loses too much and was not written\.$"):
         call("export", folder / "run", "-o", tmp_path / "model", "--verify", "--json")
     assert not (tmp_path / "model").exists()
     compared = json.loads(capsys.readouterr().out)
@@ -170,3 +171,20 @@ def test_an_export_is_verified_with_weights_that_never_saw_the_items_and_refused
     assert compared["users"] == 30
     assert compared["before"] == expected
     assert compared["after"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_whole_numbers_are_verified_and_samples_are_written_where_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    with monkeypatch.context() as patch, pytest.raises(Bert4RecError, match="Try again without --int8"):
+        patch.setattr(verify, "compare_export", lambda *_, **__: Comparison(1, {"full": 1.0}, {"full": 0.9}))
+        call("export", folder / "run", "-o", model, "--int8", "--json")
+    monkeypatch.setattr(verify, "TOLERANCE", 1)
+    call("export", folder / "run", "-o", model, "--int8", "--samples")
+    assert "NDCG@10 on validation items" in capsys.readouterr().out
+    assert json.loads((model / "model.json").read_text())["int8"] is True
+    samples = json.loads((model / "samples.json").read_text())
+    assert len(samples) == 6
+    for sample in samples:
+        assert sample["history"] == actions_of(sample["user_id"], folder)[-12:]

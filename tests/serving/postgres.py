@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -53,6 +54,31 @@ class Postgres:
     def stop(self) -> None:
         """At once, as in a crash; clients are cut off."""
         self._run("pg_ctl", "stop", "-w", "-D", str(self.folder), "-m", "immediate")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All its processes stand still: connections stay open, and nothing is answered."""
+        postmaster = int((self.folder / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        processes = [postmaster, *map(int, children)]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+
+    def new_database(self, encoding: str) -> str:
+        """The address of an empty database."""
+        address, name = f"postgresql://postgres@/{{}}?host={self.folder}", f"test_{uuid4().hex}"
+        with psycopg.connect(address.format("postgres"), autocommit=True) as connection:
+            connection.execute(
+                psycopg.sql.SQL("CREATE DATABASE {} ENCODING {} TEMPLATE template0").format(
+                    psycopg.sql.Identifier(name), psycopg.sql.Literal(encoding)
+                )
+            )
+        return address.format(name)
 
     def new_store(self) -> str:
         """The address of a place without tables: a schema of its own, which is faster made than a database."""

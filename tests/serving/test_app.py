@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from bert4rec.serving import models as models_module
+from bert4rec.serving import service as service_module
 from bert4rec.serving.app import HEALTH, Settings, create_app
 from bert4rec.serving.gate import Gate
-from bert4rec.serving.models import Found
+from bert4rec.serving.models import Found, open_model
 from bert4rec.serving.page_files import page_files
 from bert4rec.serving.recommender import Recommender
 from tests.serving.conftest import NUM_ITEMS
+from tests.serving.postgres import Postgres
 from tests.serving.servers import variant
 
 
@@ -83,7 +86,7 @@ def test_an_answer_has_the_documented_shape(client: TestClient, recommender: Rec
 
 
 ids = st.integers(1, NUM_ITEMS).map("i{}".format) | st.text(
-    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+    st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20
 )
 
 
@@ -163,8 +166,9 @@ def test_similar_items_and_explanations_are_those_of_the_model(
 ) -> None:
     similar = client.get("/v1/items/i4/similar", params={"k": 3}).json()
     assert similar["items"] == [asdict(item) for item in recommender.similar("i4", 3).items]
-    explained = client.post("/v1/explain", json={"history": ["i1", "i2"], "item_id": "i9"}).json()
-    expected = recommender.explain(["i1", "i2"], "i9")
+    explained = client.post("/v1/explain", json={"history": ["i1", "who", "i2"], "item_id": "i9"}).json()
+    expected = recommender.explain(["i1", "who", "i2"], "i9")
+    assert (explained["unknown_items"], explained["fallback"]) == (["who"], None)
     assert explained["item"] == asdict(expected.item)
     assert explained["contributions"] == [asdict(each) for each in expected.contributions]
     assert expected.attention is not None
@@ -244,6 +248,8 @@ LONG = "x" * 257
         ("/v1/recommend", {"history": [""]}, "history.0"),
         ("/v1/recommend", {"history": [1]}, "history.0"),
         ("/v1/recommend", {"history": ["a\0"]}, "history.0"),
+        ("/v1/recommend", {"user_id": "a\nb"}, "user_id"),
+        ("/v1/events", {"events": [event("e", user="a\x7f")]}, "events.0.user_id"),
         ("/v1/recommend", {"history": ["i1"], "user_id": "u"}, "history"),
         ("/v1/recommend", {"history": ["i1"], "kk": 1}, "kk"),
         ("/v1/recommend", {"k": 1}, "history"),
@@ -270,6 +276,8 @@ def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
     [
         "/v1/items?limit=5",
         "/v1/items?query=a&limit=0",
+        "/v1/items?query=a&limit=%201",
+        "/v1/users/u/history?limit=1001",
         "/v1/items/i1/similar?k=501",
         "/v1/items/i1/similar?k=x",
     ],
@@ -295,6 +303,22 @@ def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
     response = client.get("/v1/recommend")
     assert_problem(response, 405, "method_not_allowed")
     assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/v1/recommend%0A", "/v1/users/a%0Ab/history", "/%00", "/v1/info%7F"])
+def test_paths_with_control_characters_lead_nowhere(client: TestClient, path: str) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        assert_problem(client.request(method, path, json={"history": []}), 404, "not_found")
+
+
+def test_of_very_many_mistakes_only_the_number_is_told(client: TestClient) -> None:
+    wrong = {"history": ["i1"], **{f"x{number}": 1 for number in range(1000)}}
+    for document in (
+        assert_problem(client.post("/v1/recommend", json=wrong), 422, "invalid_request"),
+        client.post("/v1/recommend/batch", json={"requests": [wrong]}).json()["results"][0]["error"],
+    ):
+        assert document["detail"].startswith("1,000 mistakes")
+        assert "errors" not in document
 
 
 def large_body() -> Iterator[bytes]:
@@ -480,6 +504,22 @@ def test_without_its_store_the_service_still_answers_what_needs_none(
         assert client.get("/health/ready").status_code == 200
 
 
+def test_a_store_that_hangs_is_logged_and_keeps_nobody_from_stopping(
+    exported_model: Path,
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(service_module, "TIMEOUT", 1.0)
+    app = create_app(Settings(exported_model, postgres.new_store()))
+    with ExitStack() as until_stopped, TestClient(app) as client:
+        post_events(client, event("e1"))
+        until_stopped.enter_context(postgres.frozen())
+        assert_problem(client.get("/v1/users/u1/history"), 503, "deadline_exceeded")
+        assert "fail: the history store does not answer in time" in caplog.text
+    assert "what waits for it is given up" in caplog.text
+
+
 # Who may ask
 
 
@@ -575,6 +615,7 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
     client.post("/v1/recommend", json={"history": []})
     client.post("/v1/recommend", json={"history": ["who"]})
     client.post("/v1/recommend", json={})
+    client.post("/v1/rank", json={"history": [], "items": ["i1"]})
     client.get("/v1/items/who/similar")
     client.get("/nowhere")
     post_events(client, event("e1"), event("e1"), event("e2", item="who"))
@@ -588,8 +629,8 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
         'bert4rec__requests_total{code="404",route="other"}': 1,
         'bert4rec__requests_total{code="202",route="/v1/events"}': 1,
         'bert4rec__request_duration_seconds_count{route="/v1/recommend"}': 4,
-        "bert4rec__inference_seconds_count": 3,
-        "bert4rec__batch_size_sum": 3,
+        "bert4rec__inference_seconds_count": 4,
+        "bert4rec__batch_size_sum": 4,
         "bert4rec__queue_depth": 0,
         'bert4rec__fallback_total{reason="empty_history"}': 1,
         'bert4rec__fallback_total{reason="unknown_items"}': 1,
@@ -601,6 +642,13 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
     }
     assert {name: float(numbers[name]) for name in expected} == expected
     assert any(name.startswith('bert4rec__model_info{name="films"') for name in numbers)
+
+
+def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
+    """What is made once and takes long for many items is there already."""
+    opened = open_model(exported_model, threads=1)
+    assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue))
+    assert "_norms" in vars(opened)
 
 
 def test_info_models_and_health(client: TestClient, recommender: Recommender) -> None:

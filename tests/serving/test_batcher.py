@@ -93,6 +93,23 @@ async def test_past_its_bound_the_queue_turns_away_at_once() -> None:
 
 
 @in_a_loop
+async def test_what_waits_may_be_bounded_by_its_size() -> None:
+    async with held_up(max_waiting=10, size=lambda question: question) as (worker, batcher, first):
+        gone, waiting = ask(batcher, 9, 8)
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await batcher.ask(1)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        (late,) = ask(batcher, 2)
+        await asyncio.sleep(0)
+        assert batcher.is_full
+        worker.may_go_on.set()
+        assert await asyncio.gather(*[first, waiting, late]) == [200, 16, 4]
+        assert not batcher.is_full
+
+
+@in_a_loop
 async def test_whoever_has_gone_is_dropped_before_it_costs_anything() -> None:
     async with held_up(max_waiting=3) as (worker, batcher, first):
         gone, also_gone, patient = ask(batcher, 1, 2, 3)
@@ -149,13 +166,23 @@ def stops(_: list[int]) -> list[int]:
     return [next(iter([]))]
 
 
+def returns_stops(questions: list[int]) -> list[Any]:
+    return [StopIteration()] * len(questions)
+
+
 def runs_out_of_time(_: list[int]) -> list[int]:
     raise TimeoutError("the disk")
 
 
 @pytest.mark.parametrize(
     ("work", "error"),
-    [(fails, ValueError), (too_few, AssertionError), (stops, RuntimeError), (runs_out_of_time, TimeoutError)],
+    [
+        (fails, ValueError),
+        (too_few, AssertionError),
+        (stops, RuntimeError),
+        (returns_stops, RuntimeError),
+        (runs_out_of_time, TimeoutError),
+    ],
 )
 @in_a_loop
 async def test_whatever_the_work_does_all_askers_hear_of_it_and_the_next_batch_runs(

@@ -1,6 +1,7 @@
 """From file to file: the same answers as one at a time, in parts, and nothing is computed twice."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +152,20 @@ def test_whole_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
     assert table.select("user", "item").rows() == [(7, 30), (8, 20)]
 
 
+def test_a_fraction_is_no_item(tmp_path: Path) -> None:
+    shop = highest_first(["10", "11"], whole_numbers=True)
+    pl.DataFrame({"user": [7], "items": [[10.9, 11.0, float("nan")]]}).write_parquet(tmp_path / "in.parquet")
+    tally = recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.parquet"))
+    assert tally.unknown == 2
+    assert pl.read_parquet(tmp_path / "out.parquet")["item"].to_list() == [10]
+
+
+def test_a_column_of_records_is_passed_over(shop: Recommender, tmp_path: Path) -> None:
+    table = {"user": ["a"], "items": [["item-1"]], "more": [{"colour": "red"}]}
+    pl.DataFrame(table).write_parquet(tmp_path / "in.parquet")
+    assert recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.csv")).users == 1
+
+
 def test_seen_items_may_be_recommended_again(shop: Recommender, tmp_path: Path) -> None:
     source = write_lists(tmp_path / "in.parquet")
     recommend_file(shop, Request(source, tmp_path / "out.parquet", k=1, exclude_seen=False))
@@ -225,6 +240,31 @@ def test_parts_of_another_request_are_not_mixed_in(shop: Recommender, tmp_path: 
     assert pl.read_parquet(target).rows() == expected(shop, k=4)
 
 
+def test_a_folder_that_is_not_ours_is_neither_read_nor_removed(shop: Recommender, tmp_path: Path) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet")
+    request.parts.mkdir()
+    (request.parts / "000000.parquet").write_text("precious")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match=r"out\.parquet\.parts has no request\.json"):
+            recommend_file(shop, request, overwrite=overwrite)
+    assert (request.parts / "000000.parquet").read_text() == "precious"
+
+
+def test_parts_are_removed_all_at_once(
+    shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(folder: Path) -> None:
+        (folder / "request.json").unlink()
+        raise KeyboardInterrupt
+
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", die)
+        recommend_file(shop, request)
+    assert not request.parts.exists()
+    assert recommend_file(shop, request, overwrite=True).resumed == 0
+
+
 def test_an_output_that_exists_is_replaced_only_when_told(shop: Recommender, tmp_path: Path) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.csv"
     target.write_text("precious")
@@ -242,6 +282,8 @@ def test_an_output_that_exists_is_replaced_only_when_told(shop: Recommender, tmp
         ({"user": ["a"], "b": [["x"]], "c": [["y"]]}, {}, "found b, c. Name it with --item-col"),
         ({"user": ["a"], "b": [["x"]], "c": ["y"]}, {"item": "c"}, "expected a user and a list of items"),
         ({"user": [["a"]], "item": [["x"]]}, {"item": "item"}, "expected a user and a list of items"),
+        ({"user": [{"a": 1}], "item": [["x"]]}, {}, "expected a user and a list of items"),
+        ({"user": ["a"], "item": [{"x": 1}]}, {}, "not single ids"),
         ({"user": ["a"], "items": [[["x"]]]}, {}, "where ids are expected"),
         ({"user": ["a"], "thing": ["x"]}, {}, "no column that looks like the item"),
         ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no user"),

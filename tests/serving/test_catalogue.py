@@ -64,6 +64,12 @@ def test_no_more_is_found_than_was_asked_for() -> None:
     assert catalogue(["same"] * 50).search("same", limit=3) == [1, 2, 3]
 
 
+def test_the_first_eight_words_of_a_search_count() -> None:
+    shop = catalogue(["one two three four five six seven eight"])
+    assert shop.search("one one two three four five six seven eight nine") == [1]
+    assert shop.search("one two three four five six seven nine") == []
+
+
 def test_without_titles_ids_can_be_searched() -> None:
     assert catalogue(None, ["red", "rose", "blue"]).search("R") == [1, 2]
 

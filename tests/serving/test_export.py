@@ -20,11 +20,11 @@ from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import DataError, UsageError
 from bert4rec.models.gru4rec import GRU4Rec, GRUConfig
 from bert4rec.serving import export
-from bert4rec.serving.export import export_model, export_run
+from bert4rec.serving.export import export_model, export_run, sample_users
 from bert4rec.serving.onnx_engine import MANIFEST
 from bert4rec.serving.recommender import Item, Recommender
 from bert4rec.training.run import Run
-from tests.conftest import log_of
+from tests.conftest import MakeDataset, log_of
 from tests.serving.tiny import untrained_run
 from tests.training.tiny import random_histories
 
@@ -231,6 +231,31 @@ def test_whole_numbers_are_nearly_as_good_and_smaller(pair: Pair, tmp_path: Path
         )
         assert ours != theirs
         assert ours == pytest.approx(theirs, abs=0.5)
+
+
+@pytest.mark.parametrize("max_length", [2, 3])
+def test_a_model_that_looks_at_one_or_two_items_is_exported_too(
+    max_length: int, pair: Pair, tmp_path: Path
+) -> None:
+    dataset = Dataset.open(pair.run.plan.dataset)
+    run = untrained_run(dataset, tmp_path / "run", dim=8, layers=1, heads=2, max_length=max_length)
+    export_run(run, tmp_path / "model")
+    ours, theirs = Recommender.load(run.path), Recommender.load(tmp_path / "model")
+    assert theirs.max_history == max_length - 1
+    for history in every_length():
+        assert_same(ours.recommend(history, k=NUM_ITEMS).items, theirs.recommend(history, k=NUM_ITEMS).items)
+        attention = theirs.explain(history, "item-3").attention
+        assert attention is not None
+        assert attention.shape == (1, 2, min(len(history), max_length - 1) + 1)
+
+
+def test_samples_are_the_newest_actions_of_users_from_all_over_the_dataset(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset([[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]])
+    assert sample_users(dataset, count=2, longest=2) == [
+        {"user_id": "user-0", "history": ["item-1", "item-2"]},
+        {"user_id": "user-3", "history": ["item-2", "item-1"]},
+    ]
+    assert len(sample_users(dataset)) == 4
 
 
 def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) -> None:

@@ -153,6 +153,28 @@ def future(path: Path) -> None:
     connection.close()
 
 
+def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE accounts (owner TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(DataError, match="a database of something else"):
+        open_store(f"sqlite:///{path}")
+    assert [each.name for each in tmp_path.iterdir()] == ["accounts.db"]
+    assert path.read_bytes() == before
+
+
+def test_of_a_forgotten_user_no_file_says_anything(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/history.db")
+    store.add([event(number, user=f"somebody-{number % 2}") for number in range(100)])
+    store.forget("somebody-1")
+    files = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert any(b"somebody-0" in content for content in files)
+    assert not any(b"somebody-1" in content for content in files)
+    store.close()
+
+
 @pytest.mark.parametrize(("make", "message"), [(foreign, "not a database"), (future, "version 7")])
 def test_a_file_that_is_something_else_is_refused(
     make: Callable[[Path], None], message: str, tmp_path: Path
@@ -209,6 +231,14 @@ def test_a_database_that_is_away_is_said_so_and_found_again(
         postgres.start()
     assert store.newest("u", 5) == [event(1)]
     assert store.add([event(2)]) == [True]
+    store.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_text_is_refused(encoding: str, postgres: Postgres) -> None:
+    store = open_store(postgres.new_database(encoding))
+    with pytest.raises(StoreError, match=f"encoded as {encoding}; make one with ENCODING 'UTF8'"):
+        store.add([event(1, user="漢")])
     store.close()
 
 

@@ -93,8 +93,11 @@ def test_ids_may_be_numbers() -> None:
 
 
 def test_mistakes_in_the_question_are_named(shop: Recommender) -> None:
-    with pytest.raises(UsageError, match="list of item ids; found the text 'abc'"):
-        shop.recommend("abc")
+    for ask in (shop.recommend, lambda text: shop.rank(text, ["a"]), lambda text: shop.rank(["a"], text)):
+        with pytest.raises(UsageError, match="list of item ids; found the text 'abc'"):
+            ask("abc")
+    with pytest.raises(UsageError, match="found the text 'abc'"):
+        shop.explain("abc", "a")
     with pytest.raises(UsageError, match="at least 1; found 0"):
         shop.recommend(["a"], k=0)
     with pytest.raises(UsageError, match="at least 1; found -1"):
@@ -193,6 +196,9 @@ def test_attention_is_what_the_asked_place_looks_at(model: BERT4Rec) -> None:
 def test_without_a_known_item_there_is_nothing_to_explain(shop: Recommender) -> None:
     found = shop.explain(["x"], "c")
     assert (found.item.score, found.contributions, found.attention) == (4.0, [], None)
+    assert (found.unknown_items, found.fallback) == (["x"], POPULAR)
+    known = shop.explain(["x", "a"], "c")
+    assert (known.unknown_items, known.fallback) == (["x"], None)
     with pytest.raises(NotFoundError, match="no item 'z'"):
         shop.explain(["a"], "z")
 

@@ -69,9 +69,9 @@ def test_ids_in_a_path_may_hold_anything(server: RunningServer, user: str) -> No
     assert [each["user_id"] for each in events] == [user]
 
 
-def refused(*arguments: str) -> tuple[int, str]:
+def refused(*arguments: str, port: int = 0) -> tuple[int, str]:
     """Exit code and message of a server that does not start, and leaves nothing behind."""
-    command = [BERT4REC, "serve", *arguments]
+    command = [BERT4REC, "serve", *arguments, "--port", str(port)]
     with TemporaryDirectory() as folder:
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
@@ -113,7 +113,7 @@ def test_a_damaged_model_is_refused(exported_model: Path, tmp_path: Path, name: 
 def test_an_address_in_use_is_refused_before_anything_is_loaded(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    code, message = refused(str(tmp_path / "nowhere"), "--port", str(server.port))
+    code, message = refused(str(tmp_path / "nowhere"), port=server.port)
     assert code == 2
     assert "Address already in use. Choose another --host or --port." in message
 
@@ -126,6 +126,21 @@ def test_a_key_file_without_keys_does_not_mean_that_everybody_may_ask(
     assert (code, "holds no key" in message) == (2, True)
     code, message = refused(str(exported_model), "--api-key-file", str(tmp_path / "missing"))
     assert (code, "does not exist" in message) == (4, True)
+
+
+def test_a_hang_up_before_there_is_a_model_changes_nothing() -> None:
+    program = """
+import os, signal
+from bert4rec.serving import server
+
+def create_app(_):
+    os.kill(os.getpid(), signal.SIGHUP)
+    raise SystemExit(7)
+
+server.create_app = create_app
+server.serve(None, host="127.0.0.1", port=0)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
 
 
 def read_answer(connection: socket.socket) -> bytes:
@@ -281,10 +296,12 @@ def test_a_switched_link_takes_over_in_every_worker(exported_model: Path, tmp_pa
     current = tmp_path / "current"
     current.symlink_to(one)
     with running(current, "--watch", "--workers", "2") as server, Load(server) as load:
-        load.wait_for("one")
+        while server.log.count("version one: loaded") < 2:  # a worker that came later would know no other
+            load.wait_for("one")
         (tmp_path / "new").symlink_to(two)
         (tmp_path / "new").rename(current)
-        wait_for_everywhere(server, "two")
+        while server.log.count("version two: loaded") < 2:
+            wait_for_everywhere(server, "two")
         server.process.send_signal(signal.SIGHUP)
         wait_for_everywhere(server, "one")
     assert load.failures == []

@@ -73,7 +73,8 @@ def export_command(
         else:
             _show(compared)
         if not compared.is_good:
-            raise UsageError("The export loses too much and was not written. Try again without --int8.")
+            advice = " Try again without --int8." if int8 else ""
+            raise UsageError(f"The export loses too much and was not written.{advice}")
     sampled_from = open_dataset(data or Path(opened.plan.dataset)) if samples else None
     export_run(opened, output, int8=int8, sampled_from=sampled_from, overwrite=overwrite)
     say(f"Wrote {output}. Serve it with: {this_command()} serve {output}")

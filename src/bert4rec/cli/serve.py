@@ -36,10 +36,12 @@ def serve_command(
         Where users' events are kept: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
         (absolute) or postgresql://user:password@host/database.
     api_key_file
-        Ask for a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. One key a line; # begins a comment.
+        Ask for a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. One key a line; lines that begin with #
+        do not count.
     watch
-        Serve a new model as soon as the folder is replaced or the link switched. `kill -HUP` goes back to the one
-        before.
+        Serve a new model as soon as the folder is replaced by renaming or the link switched. Never copy over the
+        files of a model that is served: they are mapped into memory, and the service would die. `kill -HUP` goes
+        back to the model before until a restart; to go back for good, switch the link back.
     """
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client", "onnxruntime")):
         raise UsageError("This command needs the service's libraries: pip install 'bert4rec[serve]'.")

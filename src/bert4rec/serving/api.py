@@ -26,8 +26,8 @@ MAX_ID = 256
 MAX_BODY = 2**20
 """Bytes."""
 
-# No NUL: PostgreSQL cannot store it.
-Id = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00]+$")]
+# No control characters: PostgreSQL cannot store NUL, and a path with a line end finds no route.
+Id = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
 History = Annotated[
     list[Id],
     Len(max_length=MAX_HISTORY),
@@ -36,11 +36,15 @@ History = Annotated[
 
 
 def _whole(value: object) -> object:
+    """To JSON Schema, 10.0 is an integer, and 10 with blanks around it is not."""
+    if isinstance(value, str) and value != value.strip():
+        raise ValueError("there are blanks around the number")
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# To JSON Schema, 10.0 is an integer.
 K = Annotated[int, Field(ge=1, le=MAX_K, description="How many items to recommend."), BeforeValidator(_whole)]
+SearchLimit = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+HistoryLimit = Annotated[int, Field(ge=1, le=MAX_HISTORY), BeforeValidator(_whole)]
 
 
 class Shape(BaseModel):
@@ -197,6 +201,10 @@ class Explained(BaseModel):
     )
     attention: list[list[list[float]]] | None = Field(
         description="[layer][head][action]: how much the asked place looks at each action and, last, at itself."
+    )
+    unknown_items: list[str] = Field(description="Ids the model does not know; they were skipped.")
+    fallback: Literal["popular"] | None = Field(
+        description='"popular" where the history held nothing known; the score is a count then.'
     )
     took_ms: float
 

@@ -50,7 +50,7 @@ class Settings:
 
 
 def check(settings: Settings) -> None:
-    """Raise what `create_app` would raise, and leave nothing behind."""
+    """Raise what `create_app` would raise. Of what it would make, only an empty store stays."""
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
     open_model(settings.model, settings.threads)
@@ -148,7 +148,7 @@ def add_items(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/items", response_model=api.CatalogueItems)
     async def search(
-        query: Annotated[str, Query(max_length=api.MAX_ID)], limit: Annotated[int, Query(ge=1, le=100)] = 20
+        query: Annotated[str, Query(max_length=api.MAX_ID)], limit: api.SearchLimit = 20
     ) -> Response:
         """Items by the words of their title, or by id; popular ones first."""
         return _answer(await service.search(query, limit))
@@ -166,8 +166,7 @@ def add_users(app: FastAPI, service: Service) -> None:
 
     @app.get(user, response_model=api.UserHistory)
     async def history(
-        user_id: Annotated[api.Id, fastapi.Path()],
-        limit: Annotated[int, Query(ge=1, le=api.MAX_HISTORY)] = api.MAX_HISTORY,
+        user_id: Annotated[api.Id, fastapi.Path()], limit: api.HistoryLimit = api.MAX_HISTORY
     ) -> Response:
         """A user's newest events, oldest first. Nobody is unknown: there may just be no events."""
         return _answer(await service.history(user_id, limit))

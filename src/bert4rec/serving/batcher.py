@@ -32,11 +32,20 @@ class Batcher(Generic[Question, Answer]):
     """Asks `work` about many questions at once. To be used from one event loop."""
 
     def __init__(
-        self, work: Work[Question, Answer], *, name: str, max_batch: int, max_waiting: int, timeout: float
+        self,
+        work: Work[Question, Answer],
+        *,
+        name: str,
+        max_batch: int,
+        max_waiting: int,
+        timeout: float,
+        size: Callable[[Question], int] = lambda _: 1,
     ) -> None:
-        self._work = work
+        """`max_waiting` bounds the `size` of the questions that wait: as a rule, their number."""
+        self._work, self._size = work, size
         self._max_batch, self._max_waiting, self._timeout = max_batch, max_waiting, timeout
         self._waiting: deque[tuple[Question, asyncio.Future[Answer]]] = deque()
+        self._waiting_size = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._busy = False
         self._idle = asyncio.Event()
@@ -49,7 +58,7 @@ class Batcher(Generic[Question, Answer]):
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= self._max_waiting
+        return self._waiting_size >= self._max_waiting
 
     async def ask(self, question: Question) -> Answer:
         """The answer to one question; raises OverloadedError at once, or TooLateError when the time is up."""
@@ -60,6 +69,7 @@ class Batcher(Generic[Question, Answer]):
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((question, answer))
+        self._waiting_size += self._size(question)
         if not self._busy:
             self._busy = True
             self._idle.clear()
@@ -82,11 +92,13 @@ class Batcher(Generic[Question, Answer]):
         kept = [entry for entry in self._waiting if not entry[1].done()]
         self._waiting.clear()
         self._waiting.extend(kept)
+        self._waiting_size = sum(self._size(question) for question, _ in kept)
 
     def _begin(self) -> None:
         batch: list[tuple[Question, asyncio.Future[Answer]]] = []
         while self._waiting and len(batch) < self._max_batch:
             question, answer = self._waiting.popleft()
+            self._waiting_size -= self._size(question)
             if not answer.done():
                 batch.append((question, answer))
         if not batch:
@@ -102,8 +114,6 @@ class Batcher(Generic[Question, Answer]):
         try:
             outcomes = self._work(questions)
             assert len(outcomes) == len(questions), f"{len(outcomes)} answers to {len(questions)} questions"
-        except StopIteration as error:  # a future cannot hold this one, and its asker would wait for ever
-            return [RuntimeError(f"work raised {error!r}")] * len(questions)
         except Exception as error:
             return [error] * len(questions)
         return outcomes
@@ -112,7 +122,9 @@ class Batcher(Generic[Question, Answer]):
         for asker, outcome in zip(askers, outcomes, strict=True):
             if asker.done():
                 continue
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, StopIteration):  # which a future cannot hold
+                asker.set_exception(RuntimeError(f"the answer was {outcome!r}"))
+            elif isinstance(outcome, Exception):
                 asker.set_exception(outcome)
             else:
                 asker.set_result(outcome)

@@ -136,7 +136,12 @@ def _open_parts(request: Request, recommender: Recommender, *, overwrite: bool) 
                 f"{request.parts} holds parts of another request: its model, input or options differ. "
                 "Pass --overwrite to start anew."
             )
-        shutil.rmtree(request.parts)
+        _remove(request.parts)
+    elif request.parts.is_dir() and any(request.parts.iterdir()):
+        raise UsageError(
+            f"{request.parts} has no {note.name} of bert4rec, so it is never written to. "
+            "Move it away, or choose another output."
+        )
     request.parts.mkdir(parents=True, exist_ok=True)
     write_text(note, json.dumps(fingerprint, indent=2))
 
@@ -174,7 +179,14 @@ def _merge(request: Request) -> None:
     }
     with _whole(request.target) as unfinished:
         write[request.target.suffix](unfinished)
-    shutil.rmtree(request.parts)
+    _remove(request.parts)
+
+
+def _remove(folder: Path) -> None:
+    """At once: a kill in the middle must not leave a part of the parts where the next call looks for them."""
+    replaced = folder.with_name(f".{folder.name}.replaced-{uuid4().hex[:8]}")
+    folder.rename(replaced)
+    shutil.rmtree(replaced)
 
 
 @contextmanager

@@ -94,20 +94,22 @@ def _read_log(source: Path, columns: ColumnRequest, catalogue: Catalogue) -> _Ev
 def _list_columns(file: LogFile) -> list[str]:
     if file.format not in ("parquet", "jsonl"):
         return []
-    return [name for name, kind in column_types(file).items() if kind.is_nested()]
+    import polars as pl
+
+    return [name for name, kind in column_types(file).items() if isinstance(kind, pl.List | pl.Array)]
 
 
 def _choose(file: LogFile, columns: ColumnRequest) -> ColumnChoice:
     """The column of lists is that of the items, whatever it is called."""
-    lists = _list_columns(file)
+    lists, types = _list_columns(file), column_types(file)
     if columns.item is None and len(lists) != 1:
         raise DataError(
             f"{file.path}: expected one column that is a list of items, found {', '.join(lists) or 'none'}. "
             "Name it with --item-col."
         )
     asked = replace(columns, item=columns.item or lists[0], time=None)
-    choice = choose_columns(list(column_types(file)), asked, where=str(file.path))
-    if choice.item not in lists or choice.user in lists:
+    choice = choose_columns(list(types), asked, where=str(file.path))
+    if choice.item not in lists or types[choice.user].is_nested():
         raise DataError(
             f"{file.path}: expected a user and a list of items in each row; columns of lists: {lists}."
         )
@@ -172,7 +174,8 @@ def _numbers(ids: "pl.Series", catalogue: Catalogue) -> NDArray[np.int32]:
     if ids.dtype.is_nested():
         raise DataError(f"The lists of items hold {ids.dtype} where ids are expected.")
     if ids.dtype.is_float():  # whole numbers among missing ones
-        ids = ids.cast(pl.Int64, strict=False)
+        whole = ids.cast(pl.Int64, strict=False)
+        ids = whole.set(whole != ids, None)
     places = ids.cast(pl.String).cast(pl.Enum(catalogue.ids), strict=False).to_physical()
     numbers: NDArray[np.int32] = (places.cast(pl.Int32) + 1).fill_null(0).to_numpy()
     return numbers

@@ -21,6 +21,8 @@ from bert4rec.artefact import write_text
 from bert4rec.errors import DataError
 
 _NOT_A_WORD = re.compile(r"[^\w\n]+")
+_MOST_WORDS = 8
+"""Of a search; every further one would cost time and tell little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +60,10 @@ class Catalogue:
     def search(self, text: str, limit: int = 20) -> list[int]:
         """Numbers of the items that `text` may mean, popular ones first.
 
-        Items come first whose title has words that begin with all the words of `text`; then the item whose id it
-        is, and items whose id begins with it. Upper and lower case are the same.
+        Items come first whose title has words that begin with all the words of `text`, of which the first eight
+        count; then the item whose id it is, and items whose id begins with it. Upper and lower case are the same.
         """
-        words = _NOT_A_WORD.sub(" ", text.casefold()).split()
+        words = list(dict.fromkeys(_NOT_A_WORD.sub(" ", text.casefold()).split()))[:_MOST_WORDS]
         found = dict.fromkeys(islice(self._titled(words), limit)) if words else {}
         beginning = text.strip().casefold()
         if beginning:
@@ -73,10 +75,11 @@ class Catalogue:
     def _titled(self, words: list[str]) -> Iterator[int]:
         """Numbers of items with all the words in their title, in the order of the numbers."""
         text = self._titles_text
-        rarest, *others = sorted((f" {word}" for word in words), key=text.text.count)
+        # Long words are rare. To count them would be to read all titles once for every word.
+        longest, *others = sorted((f" {word}" for word in words), key=len, reverse=True)
         return (
             number
-            for number in text.lines_with(rarest)
+            for number in text.lines_with(longest)
             if all(other in text.line(number) for other in others)
         )
 

@@ -142,13 +142,14 @@ class _Attention(_Encoder):
 
 
 def _graphs(model: Any, max_history: int, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
-    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=1, max=max_history)
-    example = torch.ones((2, 3), dtype=torch.int64)
-    encoder = _trace(_Encoder(model), example, {0: batch, 1: length}, "query")
+    example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
+    # A length that can only be 1 does not vary.
+    length = {1: torch.export.Dim("length", min=1, max=max_history)} if max_history > 1 else {}
+    encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query")
     yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
     yield "head.onnx", _head()
     if isinstance(model, BERT4Rec):
-        yield "attention.onnx", _trace(_Attention(model), example[:1], {1: length}, "attention")
+        yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
 
 
 def _trace(module: nn.Module, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":

@@ -25,6 +25,7 @@ BODY_TIMEOUT = 10.0
 CLIENT_GONE = 499
 """Counted, never sent: nobody is there to read it."""
 ASKS_THE_MODEL = {"/v1/recommend", "/v1/recommend/batch", "/v1/rank"}
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 PLAIN_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 log = logging.getLogger("bert4rec.serving")
 
@@ -74,6 +75,8 @@ class Gate:
         if self._keys and path not in self._open_paths and not self._keys.admit(headers):
             detail = "A valid key is needed, as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'."
             raise ProblemError(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+        if CONTROL.search(path):  # to a route, a path with a line end behind it would be the path without
+            raise ProblemError(404, "not_found", "No path here has control characters.")
         # Turned away before anything is read or parsed: under overload, saying no must be cheap.
         if path in ASKS_THE_MODEL and self._is_overloaded():
             raise OverloadedError

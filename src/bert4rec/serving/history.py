@@ -17,7 +17,9 @@ from typing import NamedTuple, Protocol
 
 from bert4rec.errors import DataError, UsageError
 
-SCHEMA = """
+APPLICATION = 0x62657274
+"""Written into the file, which is known as ours by it."""
+SCHEMA = f"""
 CREATE TABLE bert4rec_events (
     arrival INTEGER PRIMARY KEY,
     event_id TEXT NOT NULL UNIQUE,
@@ -27,6 +29,7 @@ CREATE TABLE bert4rec_events (
     event_type TEXT,
     recommendation_id TEXT);
 CREATE INDEX bert4rec_events_by_user ON bert4rec_events (user_id, timestamp, arrival);
+PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = 1"""
 INSERT = """
 INSERT INTO bert4rec_events (event_id, user_id, item_id, timestamp, event_type, recommendation_id)
@@ -72,7 +75,11 @@ class HistoryStore(Protocol):
     def forget(self, user_id: str) -> int:
         """Remove all events of a user; how many there were. Their ids may be used again."""
 
-    def close(self) -> None: ...
+    def interrupt(self) -> None:
+        """Let calls under way fail soon, even where the store does not answer. Only `close` may follow."""
+
+    def close(self) -> None:
+        """When no call is under way any more."""
 
 
 def open_store(url: str) -> HistoryStore:
@@ -117,9 +124,19 @@ class SQLiteHistory:
         connection = sqlite3.connect(
             self.path, timeout=WAIT_FOR_OTHER_WRITERS, isolation_level=None, check_same_thread=False
         )
+        self._refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # who is forgotten is overwritten, not only unlinked
         return connection
+
+    def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
+        """Before anything is changed: tables that are not ours may be dear to somebody."""
+        # In this order, for another worker may be making our own tables right now.
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if tables and application != APPLICATION:
+            raise DataError(f"--store: {self.path} is a database of something else. Choose another file.")
 
     def _create(self) -> None:
         with self._transaction() as connection:
@@ -154,8 +171,18 @@ class SQLiteHistory:
         return [Event._make(row) for row in reversed(rows)]
 
     def forget(self, user_id: str) -> int:
-        with _translated_errors(), self._transaction() as connection:
-            return connection.execute(FORGET, (user_id,)).rowcount
+        with _translated_errors():
+            with self._transaction() as connection:
+                count = connection.execute(FORGET, (user_id,)).rowcount
+            with (
+                self._writing
+            ):  # the log of writes still holds them; it is emptied as soon as nobody reads it
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
+    def interrupt(self) -> None:
+        self._reader.interrupt()
+        self._writer.interrupt()
 
     def close(self) -> None:
         self._reader.close()

@@ -5,9 +5,13 @@ adding is safe to repeat, because an event id counts once. What was added by a c
 reported as a duplicate.
 """
 
+import math
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert4rec.errors import UsageError
@@ -17,7 +21,16 @@ if TYPE_CHECKING:
     import psycopg
 
 Result = TypeVar("Result")
-DEFAULTS = {"connect_timeout": 3, "application_name": "bert4rec", "tcp_user_timeout": 5000}
+DEFAULTS = {
+    "connect_timeout": 3,
+    "application_name": "bert4rec",
+    "client_encoding": "utf8",
+    # A server whose machine or network has gone is noticed within seconds, whether or not we wait for an answer.
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 STATEMENT_TIMEOUT = "5s"
 REST_AFTER_FAILURE = 0.5
 """Seconds in which nobody tries again, so that requests are turned away at once while the server is gone."""
@@ -89,6 +102,18 @@ class PostgresHistory:
     def forget(self, user_id: str) -> int:
         return self._call(lambda connection: connection.execute(FORGET, (user_id,)).rowcount)
 
+    def interrupt(self) -> None:
+        """Cuts the connections: whoever waits at the other end of one hears that it is closed."""
+        import psycopg
+
+        self._resting_until = math.inf
+        for connection in list(self._opened):
+            with (
+                suppress(OSError, psycopg.Error),
+                socket.socket(fileno=os.dup(connection.fileno())) as channel,
+            ):
+                channel.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         for connection in self._opened:
             connection.close()
@@ -97,10 +122,10 @@ class PostgresHistory:
         """Do something with a connection; once more with a new one where that fails."""
         import psycopg
 
-        if time.monotonic() < self._resting_until:
-            raise StoreError("the database of the history store cannot be reached")
         failure: psycopg.Error | None = None
         for _ in range(2):
+            if time.monotonic() < self._resting_until:
+                raise StoreError("the database of the history store cannot be reached")
             try:
                 return action(self._connection())
             except psycopg.errors.DiskFull as error:
@@ -108,7 +133,7 @@ class PostgresHistory:
             except psycopg.Error as error:
                 failure = error
                 self._discard()
-        self._resting_until = time.monotonic() + REST_AFTER_FAILURE
+        self._resting_until = max(self._resting_until, time.monotonic() + REST_AFTER_FAILURE)
         assert failure is not None
         # Of what the server says, the first part: the rest may quote what users sent.
         reason = failure.diag.message_primary or str(failure).strip()
@@ -121,6 +146,10 @@ class PostgresHistory:
         if known is not None:
             return known
         connection = psycopg.connect(**self._settings, autocommit=True)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            connection.close()
+            raise StoreError(f"the database is encoded as {encoding}; make one with ENCODING 'UTF8'")
         self._threads.connection = connection
         self._opened.add(connection)
         connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))

@@ -51,7 +51,7 @@ class Metrics:
             multiprocess_mode="livesum",
         )
         self.fallbacks = Counter(
-            "bert4rec__fallback", "Answers by popularity.", ["reason"], registry=registry
+            "bert4rec__fallback", "Recommendations by popularity.", ["reason"], registry=registry
         )
         self.unknown_items = Counter(
             "bert4rec__unknown_items", "Items asked about that the model does not know.", registry=registry

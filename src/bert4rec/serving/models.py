@@ -59,7 +59,8 @@ def warm(recommender: Recommender) -> None:
     """Make the first request as fast as the thousandth: memory is allocated, tables are built."""
     some, longest = (np.ones(length, np.int32) for length in (1, recommender.max_history))
     nothing = np.empty(0, np.int32)
-    recommender.catalogue.number_of("")
+    recommender.catalogue.search("a")
+    recommender.similar(recommender.catalogue.id_of(1), 1)
     for histories in ([some], [longest], [longest] * MAX_BATCH):
         recommender.top([Question(history, 10, nothing) for history in histories])
 

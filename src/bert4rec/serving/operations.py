@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from bert4rec.serving.answer import Answer
-from bert4rec.serving.problems import ProblemError, invalid
+from bert4rec.serving.problems import ProblemError, invalid_body
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ class Operation:
         try:
             checked = self._adapter.validate_json(body)
         except ValidationError as error:
-            raise invalid(error.errors(include_url=False, include_input=False)) from error
+            raise invalid_body(error) from error
         await answer.send_content(self.status, "application/json", to_json(await self.call(checked)))

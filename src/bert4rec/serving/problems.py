@@ -9,7 +9,7 @@ from bert4rec.serving.batcher import OverloadedError, TooLateError
 from bert4rec.serving.history import StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    from pydantic_core import ErrorDetails, ValidationError
 
 MEDIA_TYPE = "application/problem+json"
 request_id: ContextVar[str] = ContextVar("request_id")
@@ -17,6 +17,8 @@ request_id: ContextVar[str] = ContextVar("request_id")
 BY_HISTORY, BY_USER = "by history", "by user"
 _NOT_FIELDS = {"query", "path", BY_HISTORY, BY_USER}
 """Where an error's place may begin, though it is no field: parts of a request, and the kinds of a shape."""
+MOST_MISTAKES = 100
+"""To describe the hundred thousand that fit into a body would take longer than to answer a thousand requests."""
 TRY_AGAIN = {"Retry-After": "1"}
 
 
@@ -73,6 +75,13 @@ def problem_of(error: Exception) -> ProblemError | None:
             )
             return ProblemError(503, "store_unavailable", detail, headers=TRY_AGAIN)
     return None
+
+
+def invalid_body(error: "ValidationError") -> ProblemError:
+    """As `invalid`, however much is wrong."""
+    if error.error_count() > MOST_MISTAKES:
+        return ProblemError(422, "invalid_request", f"{error.error_count():,} mistakes: too many to name.")
+    return invalid(error.errors(include_url=False, include_input=False))
 
 
 def invalid(errors: "Sequence[ErrorDetails]") -> ProblemError:

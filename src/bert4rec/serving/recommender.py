@@ -82,6 +82,10 @@ class Explanation:
     """One for each action the model looked at, oldest first."""
     attention: NDArray[np.float32] | None
     """[layers, heads, actions + 1]: how much the place in question looks at each action and, last, at itself."""
+    unknown_items: list[str]
+    """Ids of the history that the model does not know; they were skipped."""
+    fallback: str | None
+    """"popular" where the history held nothing known, so that the score is the item's count."""
 
 
 class Recommender:
@@ -154,12 +158,12 @@ class Recommender:
     ) -> Recommendation | list[Recommendation]:
         """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
 
-        A list of histories gets a list of answers. Items of the history are not recommended again unless
-        `exclude_seen` is False; those in `deny` never are; with `allow`, nothing else is.
+        A list of histories gets a list of answers; an empty list is one history without items. Items of the
+        history are not recommended again unless `exclude_seen` is False; those in `deny` never are; with `allow`,
+        nothing else is.
         """
         check_k(k)
-        if isinstance(history, str):
-            raise UsageError(f"A history is a list of item ids; found the text {history!r}.")
+        _refuse_text(history)
         is_one = len(history) == 0 or isinstance(history[0], str | int | np.integer)
         histories: Sequence[History] = [history] if is_one else history  # type: ignore[list-item, assignment]
         allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow)
@@ -177,6 +181,8 @@ class Recommender:
 
     def rank(self, history: History, items: Iterable[ItemId]) -> Recommendation:
         """The named items, best first; unknown ones are left out and reported."""
+        _refuse_text(history)
+        _refuse_text(items)
         numbers, unknown = self.catalogue.numbers(history)
         candidates, unknown_candidates = self.catalogue.numbers(items)
         question = Question(numbers, max(1, len(candidates)), _NOTHING, candidates)
@@ -200,12 +206,13 @@ class Recommender:
 
         A history without known items explains nothing: the score is then the item's popularity.
         """
+        _refuse_text(history)
         number = self._number(item)
-        numbers, _ = self.catalogue.numbers(history)
+        numbers, unknown = self.catalogue.numbers(history)
         used = numbers[-self.max_history :]
         if not len(used):
             score = float(self.catalogue.counts[number - 1])
-            return Explanation(self._item(number, score), [], None)
+            return Explanation(self._item(number, score), [], None, unknown, POPULAR)
         without = [np.delete(used, place) for place in range(len(used))]
         queries = self._queries([used, *without])
         whole, *lessened = queries @ self._engine.rows[number - 1] + self._engine.bias[number - 1]
@@ -213,7 +220,8 @@ class Recommender:
             Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), float(whole - score))
             for each, score in zip(used, lessened, strict=True)
         ]
-        return Explanation(self._item(number, float(whole)), contributions, self._engine.attention(used))
+        attention = self._engine.attention(used)
+        return Explanation(self._item(number, float(whole)), contributions, attention, unknown, None)
 
     def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
         """For each question the best numbers and their scores, best first; at most k, fewer where fewer remain."""
@@ -330,6 +338,12 @@ _NOTHING = np.empty(0, np.int32)
 def check_k(k: int) -> None:
     if k < 1:
         raise UsageError(f"k is how many items to recommend, at least 1; found {k}.")
+
+
+def _refuse_text(ids: object) -> None:
+    """A text would be taken apart into letters."""
+    if isinstance(ids, str):
+        raise UsageError(f"Expected a list of item ids; found the text {ids!r}.")
 
 
 def _joined(rows: Sequence[Numbers]) -> Histories:

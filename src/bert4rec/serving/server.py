@@ -1,7 +1,8 @@
 """The service as processes: a socket, one or several workers, and how they end.
 
 SIGTERM and Ctrl-C: no new connections; what was accepted is answered; then the end.
-SIGHUP: the model before this one answers again, in every worker.
+SIGHUP: the model before this one answers again, in every worker. Nothing is written down: a worker that is
+started afterwards serves what lies in the folder.
 """
 
 import logging
@@ -22,6 +23,7 @@ from bert4rec.errors import UsageError
 from bert4rec.serving.app import Settings, check, create_app
 from bert4rec.serving.gate import Gate
 from bert4rec.serving.metrics import MULTIPROCESS_FOLDER
+from bert4rec.serving.protocol import BoundedProtocol
 
 GRACE = 30
 """Seconds that requests under way have to end after SIGTERM."""
@@ -45,6 +47,7 @@ log = logging.getLogger("bert4rec.serving")
 def serve(settings: Settings, *, host: str, port: int, workers: int = 1) -> None:
     """Listen until told to stop. Mistakes in the settings are raised before the port opens."""
     logging.config.dictConfig(LOGGING)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to go back from
     listener = _bind(host, port)
     with listener, _metrics_folder(workers):
         if workers == 1:
@@ -66,7 +69,7 @@ def _config(factory: Callable[[], Gate], workers: int = 1) -> uvicorn.Config:
         factory,
         factory=True,
         workers=workers,
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="on",
         log_config=LOGGING,
@@ -122,7 +125,8 @@ class Workers(Multiprocess):
 
     def handle_hup(self) -> None:
         for process in self.processes:
-            if process.pid:
+            # One that is still starting loads what lies in the folder, and would die of the signal.
+            if process.pid and process.is_ready():
                 os.kill(process.pid, signal.SIGHUP)
 
     def keep_subprocess_alive(self) -> None:

@@ -20,12 +20,14 @@ from bert4rec.serving.batcher import Batcher, TooLateError
 from bert4rec.serving.history import Event, HistoryStore, StoreError
 from bert4rec.serving.metrics import Metrics
 from bert4rec.serving.models import Found, Models, Served
-from bert4rec.serving.problems import ProblemError, internal_error, invalid, problem_of, request_id
+from bert4rec.serving.problems import ProblemError, internal_error, invalid_body, problem_of, request_id
 from bert4rec.serving.recommender import POPULAR, Question
 
 Result = TypeVar("Result")
 Content = dict[str, Any]
 TIMEOUT = 5.0
+MAX_WAITING_EVENTS = 16_000
+"""Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FIRST_MOMENT, LAST_MOMENT = (
@@ -44,7 +46,12 @@ class Service:
         self.is_ready = False
         self._store_works = True
         self._commits: Batcher[list[Event], list[bool]] = Batcher(
-            self._add, name="store-write", max_batch=256, max_waiting=1024, timeout=TIMEOUT
+            self._add,
+            name="store-write",
+            max_batch=256,
+            max_waiting=MAX_WAITING_EVENTS,
+            timeout=TIMEOUT,
+            size=len,
         )
         # Reads are many and short; explanations and searches are few and longer. Neither shall wait for the other.
         self._reads = _lane("store-read", max_waiting=1024)
@@ -57,12 +64,21 @@ class Service:
         self.is_ready = True
 
     async def stop(self) -> None:
-        """Finish what was accepted, then let go of everything."""
+        """Finish what was accepted, unless the store hangs, then let go of everything."""
         self.is_ready = False
-        for batcher in (self._reads, self._commits, self._side):
-            await batcher.stop()
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await self._stop_lanes()
+        except TimeoutError:
+            log.error("The history store does not answer; what waits for it is given up.")
+            self.store.interrupt()
+            await self._stop_lanes()
         await self.models.stop()
         self.store.close()
+
+    async def _stop_lanes(self) -> None:
+        for batcher in (self._reads, self._commits, self._side):
+            await batcher.stop()
 
     @property
     def is_overloaded(self) -> bool:
@@ -83,6 +99,8 @@ class Service:
             allow=request.candidates,
         )
         answer["context"]["source"] = source
+        if answer["fallback"]:
+            self.metrics.fallbacks.labels("unknown_items" if history else "empty_history").inc()
         return {**answer, "took_ms": _milliseconds_since(began)}
 
     async def rank(self, request: api.RankRequest) -> Content:
@@ -106,8 +124,6 @@ class Service:
         found = await served.batcher.ask(Question(known, k, exclude, allowed))
         unknown = list(dict.fromkeys([*unknown, *unknown_denied, *unknown_allowed]))
         self.metrics.unknown_items.inc(len(unknown))
-        if not len(known):
-            self.metrics.fallbacks.labels("unknown_items" if history else "empty_history").inc()
         return {
             "recommendation_id": new_id(),
             "model": _name(served),
@@ -131,7 +147,7 @@ class Service:
         try:
             request = check_request.validate_python(entry)
         except ValidationError as error:
-            raise invalid(error.errors(include_url=False, include_input=False)) from error
+            raise invalid_body(error) from error
         return await self.recommend(request)
 
     async def similar(self, item_id: str, k: int) -> Content:
@@ -151,6 +167,8 @@ class Service:
             "item": asdict(found.item),
             "contributions": [asdict(each) for each in found.contributions],
             "attention": None if found.attention is None else found.attention.tolist(),
+            "unknown_items": found.unknown_items,
+            "fallback": found.fallback,
             "took_ms": _milliseconds_since(began),
         }
 
@@ -191,7 +209,7 @@ class Service:
                 rejected.append({"index": index, "code": "unknown_item"})
             else:
                 events.append(_to_store(event))
-        new = await self._commits.ask(events) if events else []
+        new = await self._ask_store(self._commits, events) if events else []
         counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
         for result, count in (*counts.items(), ("rejected", len(rejected))):
             self.metrics.events.labels(result).inc(count)
@@ -206,27 +224,37 @@ class Service:
         return {"events": [_from_store(event) for event in await self._newest(user_id, limit)]}
 
     async def forget(self, user_id: str) -> Content:
-        return {"deleted": await self._reads.ask(partial(self._with_store, self.store.forget, user_id))}
+        call = partial(self._with_store, self.store.forget, user_id)
+        return {"deleted": await self._ask_store(self._reads, call)}
 
     async def _newest(self, user_id: str, limit: int = api.MAX_HISTORY) -> list[Event]:
-        events: list[Event] = await self._reads.ask(
-            partial(self._with_store, self.store.newest, user_id, limit)
-        )
+        call = partial(self._with_store, self.store.newest, user_id, limit)
+        events: list[Event] = await self._ask_store(self._reads, call)
         return events
+
+    async def _ask_store(self, lane: Batcher[Any, Any], question: object) -> Any:
+        try:
+            return await lane.ask(question)
+        except TooLateError:
+            self._note_failure("the history store does not answer in time")
+            raise
 
     def _with_store(self, call: Callable[..., Result], *arguments: object) -> Result:
         """Call the store; the log says when it fails and when it works again, not once for every request."""
         try:
             result = call(*arguments)
         except StoreError as error:
-            if self._store_works:
-                self._store_works = False
-                log.error("Requests that need stored events fail: %s.", error)
+            self._note_failure(error)
             raise
         if not self._store_works:
             self._store_works = True
             log.info("The history store works again.")
         return result
+
+    def _note_failure(self, reason: object) -> None:
+        if self._store_works:
+            self._store_works = False
+            log.error("Requests that need stored events fail: %s.", reason)
 
     def describe_models(self) -> Content:
         both = {"current": self.models.current, "previous": self.models.previous}
