@@ -27,7 +27,7 @@ def test_items_are_counted_before_users_are_dropped() -> None:
     assert pairs_of(kept) == [(0, 1), (0, 2), (2, 1), (2, 2)]
     assert notes == [
         "--min-item-actions 2 dropped 1 of 6 actions.",
-        "--min-user-actions 2 dropped 1 of 5 actions.",
+        "--min-user-actions 2 dropped 1 of 5 actions, and 1 of 3 users.",
     ]
 
 

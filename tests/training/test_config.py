@@ -7,7 +7,14 @@ import pytest
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.training.config import LIMITS, check_model, load_preset, make_config, preset_names
+from bert4rec.training.config import (
+    LIMITS,
+    check_model,
+    load_preset,
+    make_config,
+    preset_names,
+    settings_by_size,
+)
 from bert4rec.training.loop import Hooks, Loop
 from bert4rec.training.models import MODELS
 from tests.conftest import MakeDataset
@@ -259,3 +266,14 @@ def test_patience_and_the_number_of_steps_decide_when_training_ends(make_dataset
     assert last_step("training.patience=2") == 3 + 2 * 3
     assert last_step("training.patience=3") == 3 + 3 * 3
     assert last_step("training.patience=100") == 20
+
+
+def test_without_a_preset_the_size_of_the_data_decides_how_long_is_trained() -> None:
+    def steps(model: str, users: int, actions: int) -> int:
+        values = settings_by_size(model, num_users=users, num_actions=actions)
+        return int(make_config(model, values).training.steps)
+
+    assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == 400
+    assert 400 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
+    assert steps("bpr-mf", 200, 3_000) > 400, "pairs are drawn by action, not by user"
+    assert settings_by_size("pop", num_users=9, num_actions=99) == {}

@@ -10,6 +10,7 @@ from rich.table import Table
 from bert4rec.cli.console import print_json, print_table, results, say, this_command
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
+from bert4rec.cli.train import LiveLine
 
 if TYPE_CHECKING:
     from bert4rec.experiments.demo import Demo, Example
@@ -37,7 +38,7 @@ def demo_command(
     """
     began = time.perf_counter()
     require_torch()
-    from bert4rec.cli.train import LiveLine, StopSwitch, clear_run
+    from bert4rec.cli.train import StopSwitch, clear_run
     from bert4rec.experiments.demo import run_demo, run_folder
     from bert4rec.experiments.demo_page import write_page
     from bert4rec.training.device import place
@@ -46,7 +47,7 @@ def demo_command(
 
     for model in MODELS:
         clear_run(run_folder(output, model), overwrite=overwrite)
-    with StopSwitch() as switch, LiveLine() as line:
+    with StopSwitch() as switch, DemoLine() as line:
         around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
         demo = run_demo(output, around, seed=seed, overwrite=overwrite)
     next_command = _export(demo.run_folder, output / "model")
@@ -57,6 +58,14 @@ def demo_command(
     _print(demo)
     say(f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}.")
     say(f"Ask the model yourself: {next_command}\nthen open http://127.0.0.1:8000 in a browser.")
+
+
+class DemoLine(LiveLine):
+    """Without warnings: the demo stops early on purpose, and nobody is asked to train longer."""
+
+    def say(self, text: str) -> None:
+        if not text.startswith("Warning"):
+            super().say(text)
 
 
 def _export(run: Path, model: Path) -> str:

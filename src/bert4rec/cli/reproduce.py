@@ -119,7 +119,7 @@ def reproduce_command(
     for dataset in datasets:
         describe(dataset, ledger)
     _print_sections(experiments, datasets, ledger)
-    _say_what_is_left(runner, ledger.folder)
+    _say_what_is_left(runner, ledger.folder, quick=quick)
 
 
 def _experiments(names: Sequence[str]) -> "list[Experiment]":
@@ -168,7 +168,11 @@ def _dataset(name: str, folder: Path) -> "Dataset":
             f"Prepare one with: bert4rec prepare … -o {folder / name}. Known by name: {', '.join(SOURCES)}."
         )
     say(f"There is no dataset at {folder / name} yet. Preparing it:")
-    prepare_command(name, output=folder / name)
+    try:
+        prepare_command(name, output=folder / name)
+    except NotFoundError as error:
+        command = f"{this_command()} prepare {name} --from PATH -o {folder / name}"
+        raise NotFoundError(f"{error}\nThat is: {command}") from error
     return Dataset.open(folder / name)
 
 
@@ -197,7 +201,7 @@ def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", 
                 results.out(f"{title}\n\n{part_text(experiment.lay_out(evidence))}\n", highlight=False)
 
 
-def _say_what_is_left(runner: "Runner", folder: Path) -> None:
+def _say_what_is_left(runner: "Runner", folder: Path, *, quick: bool) -> None:
     if runner.waiting:
         seconds = timedelta(
             seconds=round(sum(runner.pace.seconds(job, runner.device) for job in runner.waiting))
@@ -213,7 +217,8 @@ def _say_what_is_left(runner: "Runner", folder: Path) -> None:
         told = "\n".join(f"  {label}: {why}" for label, why in runner.failed.items())
         raise Bert4RecError(f"{len(runner.failed):,} runs failed:\n{told}")
     if not runner.waiting:
-        say(f"All is there. See it with: {this_command()} report {folder} -o report")
+        target = "report-quick" if quick else "report"
+        say(f"All is there. See it with: {this_command()} report {folder} -o {target}")
 
 
 def _this_call() -> str:

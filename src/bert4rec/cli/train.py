@@ -59,7 +59,8 @@ def train_command(
     model
         bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
     preset
-        Settings to start from: ml-1m, beauty, steam, ml-20m, demo; for bert4rec also each with -paper, the
+        Settings to start from. Without one, usual settings and as many steps as the size of the data asks for.
+        There are ml-1m, beauty, steam, ml-20m, demo; for bert4rec also each with -paper, the
         paper's own; for sasrec and gru4rec+ also each with -softmax, the exact softmax.
     settings
         Change one setting, such as model.dim=256. May be given several times.
@@ -156,11 +157,15 @@ def make_plan(
     refit: bool = True,
     test: bool = True,
 ) -> "Plan":
-    from bert4rec.training.config import check_model, load_preset, make_config
+    from bert4rec.training.config import check_model, load_preset, make_config, settings_by_size
     from bert4rec.training.run import Plan
 
     check_model(model)
-    config = make_config(model, load_preset(model, preset) if preset else {}, settings)
+    if preset:
+        values = load_preset(model, preset)
+    else:
+        values = settings_by_size(model, num_users=dataset.num_users, num_actions=dataset.num_actions)
+    config = make_config(model, values, settings)
     return Plan.for_dataset(
         dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test
     )

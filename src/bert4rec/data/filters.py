@@ -67,9 +67,16 @@ def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str
         if not len(kept):
             raise DataError(f"{name} leaves none of {len(actions):,} actions. Loosen this filter.")
         if len(kept) < len(actions):
-            notes.append(f"{name} dropped {len(actions) - len(kept):,} of {len(actions):,} actions.")
+            dropped = f"{len(actions) - len(kept):,} of {len(actions):,} actions"
+            before, after = _count_users(actions), _count_users(kept)
+            users = f", and {before - after:,} of {before:,} users" if after < before else ""
+            notes.append(f"{name} dropped {dropped}{users}.")
         actions = kept
     return actions, notes
+
+
+def _count_users(actions: Actions) -> int:
+    return int(np.count_nonzero(np.bincount(actions.users)))
 
 
 def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import fastapi
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -68,7 +69,7 @@ def create_app(settings: Settings) -> Gate:
         version=__version__,
         description=DESCRIPTION,
         lifespan=_lifespan(service, watch=settings.watch),
-        default_response_class=Response,
+        default_response_class=JSONResponse,  # so that the document has the shapes of answers
         responses={"default": PROBLEM_RESPONSE},
         docs_url=None,
         redoc_url=None,

@@ -12,6 +12,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.training.models import MODELS
 
+PASSES, FEWEST_STEPS = 200, 400
+"""Without a preset: how often each sample is seen, and how many steps there are at least."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -101,6 +104,19 @@ def load_preset(model: str, name: str) -> dict[str, Any]:
             f"There is no preset {name!r} of {model}.{_nearest(name, known)} Presets: {', '.join(known)}."
         )
     return dict(presets[name])
+
+
+def settings_by_size(model: str, *, num_users: int, num_actions: int) -> dict[str, Any]:
+    """What stands in for a preset where none is named: as many steps as the size of the data asks for.
+
+    A log of a few hundred users takes a minute; one as large as MovieLens 1M as long as its preset.
+    """
+    kind, usual = MODELS[model], TrainingConfig()
+    if kind.objective is None:
+        return {}
+    samples = num_actions if kind.knows_users else num_users
+    steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
+    return {"training": {"steps": steps, "validate_every": steps // 20}}
 
 
 def check_model(name: str) -> None:
