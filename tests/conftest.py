@@ -1,12 +1,14 @@
 """Shared by all tests: small datasets, the real data where it lies beside the checkout, no silent skips in CI."""
 
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
@@ -52,6 +54,18 @@ def log_of(histories: Sequence[Sequence[int]], times: Sequence[int] | None = Non
         user_ids=pl.Series("id", [f"user-{i}" for i in range(len(histories))]),
         item_ids=pl.Series("id", [f"item-{i}" for i in range(int(items.max(initial=0)) + 1)]),
     )
+
+
+# Not for the whole session: Playwright keeps an event loop running, and other tests want their own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,12 +4,11 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from bert4rec.experiments.catalogue import EXPERIMENTS
 from bert4rec.experiments.layout import Measured
@@ -195,17 +194,6 @@ def test_data_of_the_same_name_is_told_apart_by_its_checksum(tmp_path: Path) -> 
         for figure in shown.part.figures
     ]
     assert len(set(names)) == len(names) > 3
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])

@@ -19,7 +19,6 @@ from playwright.sync_api import (
     Page,
     Route,
     expect,
-    sync_playwright,
 )
 
 from bert4rec.artefact import write_manifest
@@ -63,18 +62,6 @@ def model(exported_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def server(model: Path) -> Iterator[RunningServer]:
     with running(model) as server:
         yield server
-
-
-# Not for the whole session: Playwright keeps an event loop running, and other tests want their own.
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
