@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
+from bert4rec.serving.app import create_app
 from bert4rec.serving.catalogue import Catalogue
+from bert4rec.serving.recommender import Recommender
+from tests.serving.application import settings_for
 from tests.serving.postgres import Postgres, find_programs
 
 NUM_ITEMS = 60
@@ -64,3 +68,14 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'history.db'}"
     server: Postgres = request.getfixturevalue("postgres")
     return server.new_store()
+
+
+@pytest.fixture
+def client(exported_model: Path, tmp_path: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(settings_for(exported_model, tmp_path))) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def recommender(exported_model: Path) -> Recommender:
+    return Recommender.load(exported_model)
