@@ -114,7 +114,7 @@ def test_a_setting_nobody_reads_is_refused_with_the_nearest_one(setting: str, me
     [("pop", "training.steps=3"), ("bpr-mf", "model.heads=2"), ("sasrec", "objective.mask_probability=0.2")],
 )
 def test_a_setting_of_another_model_is_refused(model: str, setting: str) -> None:
-    with pytest.raises(UsageError, match="There is no setting"):
+    with pytest.raises(UsageError, match=f"{model} has no setting"):
         make_config(model, {}, [setting])
 
 

@@ -187,6 +187,7 @@ def test_a_crash_loses_no_more_than_the_steps_since_the_last_checkpoint(
     make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_module, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
     unbroken = make_loop()
     unbroken.run(LAST_STEP, hooks_of(unbroken))
     first = make_loop()
@@ -206,7 +207,21 @@ def test_a_crash_loses_no_more_than_the_steps_since_the_last_checkpoint(
     assert_same(second, unbroken)
 
 
-def test_a_finished_run_is_resumed_without_a_further_step(make_loop: LoopMaker, tmp_path: Path) -> None:
+def test_a_slow_checkpoint_is_not_soon_followed_by_another(
+    make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", 1e-9)
+    loop = make_loop()
+    loop.run(LAST_STEP, hooks_of(loop), tmp_path / "resume", "tag")
+    kept = make_loop()
+    kept.resume(tmp_path / "resume", "tag")
+    assert kept.progress.step == loop.progress.history[0]["step"] < LAST_STEP
+
+
+def test_a_finished_run_is_resumed_without_a_further_step(
+    make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
     first = make_loop()
     first.run(LAST_STEP, hooks_of(first), tmp_path / "resume", "tag")
     second = make_loop()

@@ -33,7 +33,7 @@ class TrainingConfig:
     clip_norm: float = 5.0
     """Gradients whose norm is larger are scaled down to it."""
     validate_every: int = 500
-    """Steps from one validation, and one checkpoint, to the next."""
+    """Steps from one validation to the next."""
     patience: int = 10
     """Validations without improvement after which training stops."""
 
@@ -136,7 +136,7 @@ def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] =
             raise UsageError(f"--set {setting} is not of the form section.key=value, such as model.dim=128.")
         merged.setdefault(section, {})[name] = value.strip()
     sections = _sections(model)
-    _refuse_unknown(sections, merged)
+    _refuse_unknown(model, sections, merged)
     made = {name: _make_section(name, cls, merged.get(name, {})) for name, cls in sections.items()}
     return RunConfig(made["model"], made.get("objective"), made.get("training"))
 
@@ -172,15 +172,17 @@ def _presets(model: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def _refuse_unknown(sections: Mapping[str, type], values: Mapping[str, Any]) -> None:
+def _refuse_unknown(model: str, sections: Mapping[str, type], values: Mapping[str, Any]) -> None:
     """A key nobody reads is an error, not a silent nothing."""
     for section, keys in values.items():
         if section not in sections:
-            raise UsageError(f"There is no setting {section}.{_nearest(section, list(sections))}")
+            raise UsageError(f"{model} has no setting {section}.{_nearest(section, list(sections))}")
         known = [each.name for each in fields(sections[section])]
         for key in keys:
             if key not in known:
-                raise UsageError(f"There is no setting {section}.{key}.{_nearest(key, known, f'{section}.')}")
+                raise UsageError(
+                    f"{model} has no setting {section}.{key}.{_nearest(key, known, f'{section}.')}"
+                )
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:

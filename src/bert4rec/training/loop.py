@@ -22,6 +22,8 @@ STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
 SECONDS_BETWEEN_REPORTS = 1.0
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
+LARGEST_SHARE_OF_CHECKPOINTS = 0.03
+"""Of the time. Weights and moments of a large catalogue are hundreds of megabytes."""
 
 
 class Task(Protocol):
@@ -55,7 +57,7 @@ class Progress:
     """Validations since the best one."""
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
-    """One entry a validation or checkpoint: step, loss, seconds, and the value where there was a validation."""
+    """One entry a mark: step, loss, seconds, and the value where there was a validation."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Loop:
             if at_mark or clock.is_time_to_report():
                 loss = self.progress.history[-1]["loss"] if at_mark else self._mean_loss()
                 hooks.report(self.progress, loss, clock.steps_per_second(self.progress.step))
-            if at_mark or clock.is_time_to_checkpoint():
+            if clock.is_time_to_checkpoint(at_mark=at_mark):
                 self._checkpoint(checkpoint, tag, clock)
         self.progress.seconds = clock.seconds()
         return self.progress
@@ -232,6 +234,7 @@ class Loop:
         self.progress.seconds = clock.seconds()
         if path is None:
             return
+        began = time.perf_counter()
         tensors = {"rng.cpu": torch.get_rng_state(), "loss_sum": self._loss_sum}
         if self.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -244,6 +247,7 @@ class Loop:
         save_tensors(
             path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
         )
+        clock.note_checkpoint(began)
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:
@@ -263,6 +267,7 @@ class _Clock:
     def __init__(self, progress: Progress) -> None:
         self._began = time.perf_counter() - progress.seconds
         self._reported = self._saved = time.perf_counter()
+        self._pause = 0.0
         self._step_reported = progress.step
 
     def seconds(self) -> float:
@@ -271,11 +276,14 @@ class _Clock:
     def is_time_to_report(self) -> bool:
         return time.perf_counter() - self._reported > SECONDS_BETWEEN_REPORTS
 
-    def is_time_to_checkpoint(self) -> bool:
-        if time.perf_counter() - self._saved < SECONDS_BETWEEN_CHECKPOINTS:
-            return False
+    def is_time_to_checkpoint(self, *, at_mark: bool) -> bool:
+        usual = 0.0 if at_mark else SECONDS_BETWEEN_CHECKPOINTS
+        return time.perf_counter() - self._saved >= max(usual, self._pause)
+
+    def note_checkpoint(self, began: float) -> None:
+        """One was written, begun at `began`: the longer it took, the longer until the next."""
         self._saved = time.perf_counter()
-        return True
+        self._pause = (self._saved - began) / LARGEST_SHARE_OF_CHECKPOINTS
 
     def steps_per_second(self, step: int) -> float:
         """Since the last report."""
