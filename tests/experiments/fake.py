@@ -73,6 +73,10 @@ def add_result(ledger: Ledger, facts: Facts, case: Case, seed: int, quality: flo
     ranks = draw_ranks(quality, facts, seed)
     test = {**job.identity(), **device, **facts_of_training(7000, 8.5), **numbers_of(ranks)}
     selection = {**job.identity(stage="selection"), **device, **facts_of_training(7000, 12.25)}
+    selection["validations"] = [
+        {"step": step, "value": quality * share, "command_seconds": step / 200}
+        for step, share in ((3500, 0.9), (7000, 1.0))
+    ]
     del test["kind"], selection["kind"]
     before = draw_ranks(quality * 0.95, facts, seed)
     lines = [{**selection, "split": "valid", **numbers_of(before)}, test]

@@ -1,5 +1,6 @@
 """The parts of the README that are made from results."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,31 @@ def test_its_numbers_are_those_of_the_results(results: Path) -> None:
         assert f"**{run.mean('NDCG@10'):.4f}** ± " in part
         assert f"**{run.mean('HR@10', 'full'):.4f}** ± " in part
         assert "0.1862" in part
-    assert "| 3 | 8 s | NVIDIA H200 |" in parts["quality"]
+    assert "| 3 | NVIDIA H200 |" in parts["quality"]
     assert parts["baselines"].count("\n") == 12
     assert "SASRec trained with the exact softmax is above BERT4Rec" in parts["surprises"]
     assert "Table 2: nine models | Beauty | numbers: " in parts["verdicts"]
+
+
+def test_time_to_the_paper_s_quality_is_told_of_runs_that_had_the_device_to_themselves(
+    results: Path, tmp_path: Path
+) -> None:
+    row = "| Beauty, seed 2 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |"
+    assert row in make_parts(results)["times"]
+    text = (results / "beauty.jsonl").read_text()
+    (tmp_path / "beauty.jsonl").write_text(text.replace('"device_shared": false', '"device_shared": true'))
+    assert "seed" not in make_parts(tmp_path)["times"]
+
+
+def test_a_speed_that_was_measured_beside_others_is_not_told(results: Path, tmp_path: Path) -> None:
+    bench = {"shape": "steam", "device": "a card", "dim": 64, "batch_size": 256, "max_length": 50, "items": 7}
+    bench |= {"samples_per_second": 123456.0, "peak_memory_gib": 1.5}
+    for shared in (False, True):
+        lines = (results / "beauty.jsonl").read_text() + json.dumps({**bench, "device_shared": shared}) + "\n"
+        (tmp_path / "beauty.jsonl").write_text(lines)
+        parts = make_parts(tmp_path)
+        assert ("123,456" in parts["speed"]) == (not shared)
+        assert ("a card, shared" in parts["scale"]) == shared
 
 
 def test_marks_are_found() -> None:

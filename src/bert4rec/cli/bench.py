@@ -48,15 +48,17 @@ def train(
     from bert4rec.training.bench import bench_training
     from bert4rec.training.device import place
 
+    placement = place(device)
     found = bench_training(
         like,
-        place(device),
+        placement,
         dim=dim,
         batch_size=batch_size,
         num_items=items,
         compile_step=compile_step,
         plain=plain,
     )
+    found["device_shared"] = placement.is_shared
     if json:
         print_json(found)
         return

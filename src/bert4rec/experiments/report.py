@@ -10,7 +10,7 @@ from pathlib import Path
 from bert4rec.errors import NotFoundError
 from bert4rec.experiments.cases import PAPER_NAMES, Case, Experiment
 from bert4rec.experiments.catalogue import EXPERIMENTS, Asked, complete
-from bert4rec.experiments.evidence import Evidence, Found, Results, gather
+from bert4rec.experiments.evidence import Evidence, Found, Line, Results, gather
 from bert4rec.experiments.layout import RULES, Figure, Part, Row, Statement, Table, Verdict
 from bert4rec.training.results import read_results
 
@@ -82,8 +82,12 @@ class Shown:
             for line in final.lines if final else ():
                 selection = [each for each in chosen.lines if each["seed"] == line["seed"]] if chosen else []
                 seconds = [f"{each['train_seconds']:.1f}" for each in (*selection[-1:], line)]
-                device = line["device"] + (", shared" if line["device_shared"] else "")
-                cells = [f"{line['steps']:,}", *seconds[-2:], f"{line['command_seconds']:.0f}", device]
+                cells = [
+                    f"{line['steps']:,}",
+                    *seconds[-2:],
+                    f"{line['command_seconds']:.0f}",
+                    _device(line),
+                ]
                 rows.append(Row(f"{case.label}, seed {line['seed']}", cells))
         columns = ["steps", "selection, s", "refit, s", "whole run, s", "device"]
         return Table("", columns, rows)
@@ -156,7 +160,7 @@ class Report:
                     str(line["max_length"]),
                     f"{line['samples_per_second']:,.0f}",
                     f"{line['peak_memory_gib']:.2f}",
-                    line["device"],
+                    _device(line),
                 ],
             )
             for line in self.results.benches
@@ -179,6 +183,11 @@ def read_report(folder: Path) -> Report:
         for experiment in EXPERIMENTS.values()
     ]
     return Report(results, sections)
+
+
+def _device(line: Line) -> str:
+    """With a warning where others used it at the same time, so that seconds say little."""
+    return str(line["device"]) + (", shared" if line.get("device_shared") else "")
 
 
 def _seeds_of(found: Found | None) -> set[int]:
