@@ -24,5 +24,22 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write PNG, SVG or PDF, as the ending says."""
     if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise UsageError(f"{path} must end in .png, .svg or .pdf.")
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            _write_numbers_out(axis)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
+
+
+def _write_numbers_out(axis: Any) -> None:
+    """1,000 and neither 10³ nor 1000. Ticks that were chosen by hand stay as they are."""
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, ScalarFormatter, StrMethodFormatter
+
+    low, high = axis.get_view_interval()
+    if isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
+        if high < 1000 * low:  # Powers of ten alone would be too few.
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.9g}"))
+        axis.set_minor_formatter("")
+    elif isinstance(axis.get_major_formatter(), ScalarFormatter) and high >= 1000:
+        axis.set_major_formatter(StrMethodFormatter("{x:,.9g}"))

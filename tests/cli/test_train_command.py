@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bert4rec.cli.train import refuse_unknown
+from bert4rec.errors import UsageError
+from bert4rec.training.models import MODELS
 from tests.cli.test_data_commands import bert4rec, write_log
 
 SHORT = [
@@ -43,6 +46,7 @@ def test_a_mistake_in_the_settings_does_not_cost_the_old_run(dataset: Path, tmp_
 def test_a_model_is_trained_by_its_name_and_a_wrong_name_is_refused(dataset: Path, tmp_path: Path) -> None:
     short = [setting for setting in SHORT if "max_length" not in setting]
     run = bert4rec("train", dataset, "-o", tmp_path / "run", "--model", "bpr-mf", *short, "--json")
+    assert "at most 2 steps;" in run.stderr
     assert [line["model"] for line in json.loads(run.stdout)] == ["bpr-mf", "bpr-mf"]
     wrong = bert4rec("train", dataset, "-o", tmp_path / "other", "--model", "bpr-fm", *short)
     assert wrong.returncode == 2
@@ -64,3 +68,68 @@ def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Pa
     assert bert4rec(*again, "--resume", "--seed", "7").returncode == 2
     assert bert4rec(*again, "--resume").returncode == 0
     assert len(results.read_text().splitlines()) == 2
+
+
+@pytest.fixture
+def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch that is installed but cannot be loaded, for all processes started now."""
+    (tmp_path / "broken" / "torch").mkdir(parents=True)
+    (tmp_path / "broken" / "torch" / "__init__.py").write_text("raise ImportError('torch was loaded')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+
+
+@pytest.mark.usefixtures("broken_torch")
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        ("train NOWHERE -o NEW", 4, "nowhere does not exist; expected a dataset"),
+        ("train LOG -o NEW", 2, "log.csv is a file; expected the folder of a dataset"),
+        ("train DATA -o DATA --overwrite", 2, "it is never replaced"),
+        ("train DATA -o NEW --model sasrek", 2, "There is no model 'sasrek'. Did you mean sasrec?"),
+        (
+            "train DATA -o NEW --preset ml-1mm",
+            4,
+            "There is no preset 'ml-1mm' of bert4rec. Did you mean ml-1m?",
+        ),
+        (
+            "train DATA -o NEW --model caser --preset beauty-softmax",
+            4,
+            "no preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
+        ),
+        ("train DATA -o NEW --resume --seed 3", 2, "--resume keeps the settings"),
+        ("evaluate NOWHERE", 4, "nowhere does not exist; expected a run"),
+        ("compare DATA", 2, "two runs or more"),
+        ("compare DATA NOWHERE", 4, "nowhere does not exist; expected a run"),
+        ("report NOWHERE", 4, "nowhere does not exist; expected the folder that"),
+        ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: expected whole numbers"),
+    ],
+)
+def test_a_slip_is_told_before_torch_is_loaded(
+    dataset: Path, tmp_path: Path, arguments: str, code: int, complaint: str
+) -> None:
+    places = {
+        "DATA": dataset,
+        "LOG": tmp_path / "log.csv",
+        "NEW": tmp_path / "new",
+        "NOWHERE": tmp_path / "nowhere",
+    }
+    run = bert4rec(*(places.get(word, word) for word in arguments.split()))
+    assert run.returncode == code, run.stderr
+    assert complaint in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not places["NEW"].exists()
+    assert (dataset / "dataset.json").exists()
+
+
+@pytest.mark.usefixtures("broken_torch")
+def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
+    """Otherwise the test above would show nothing."""
+    assert "torch was loaded" in bert4rec("train", dataset, "-o", tmp_path / "new").stderr
+
+
+def test_models_are_those_with_a_file_of_presets() -> None:
+    for model in MODELS:
+        refuse_unknown(model, "ml-1m")
+    with pytest.raises(UsageError) as error:
+        refuse_unknown("none", None)
+    assert set(str(error.value).partition("Models: ")[2].rstrip(".").split(", ")) == set(MODELS)

@@ -196,6 +196,24 @@ def test_data_of_the_same_name_is_told_apart_by_its_checksum(tmp_path: Path) -> 
     assert len(set(names)) == len(names) > 3
 
 
+def test_figures_of_an_earlier_report_are_removed_and_foreign_files_never(tmp_path: Path) -> None:
+    figures = tmp_path / "report" / "figures"
+    write_results(tmp_path / "results", ["ml-1m", "beauty"], ["figure4"])
+    write_report(read_report(tmp_path / "results"), tmp_path / "report")
+    assert (figures / "figure4-beauty.png").exists()
+    (figures / "mine-beauty.png").write_text("somebody else's")
+    (tmp_path / "results" / "beauty.jsonl").unlink()
+    write_report(read_report(tmp_path / "results"), tmp_path / "report")
+    assert (figures / "mine-beauty.png").exists()
+    left = {path.name for path in figures.iterdir() if path.stem != "mine-beauty"}
+    assert left == {
+        Path(named).with_suffix(ending).name
+        for named in re.findall(r"\]\((figures/[^)]+)\)", (tmp_path / "report" / "report.md").read_text())
+        for ending in (".png", ".svg")
+    }
+    assert "figure4-ml-1m.svg" in left
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1200, "light")])
 def test_a_browser_shows_it_on_a_phone_and_in_the_dark_and_fetches_nothing(
     browser: Browser, written: Path, width: int, scheme: str

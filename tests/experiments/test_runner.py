@@ -140,20 +140,74 @@ def test_the_time_left_falls_to_nothing() -> None:
     assert left[-1] == 0
 
 
-def test_a_run_takes_as_long_as_the_longest_like_it_and_a_margin() -> None:
-    job, line = pretended_job(), pretended_job().identity()
-    told = {**line, "device": DEVICE, "command_seconds": 30.0}
-    assert Pace().seconds(job, DEVICE) == MARGIN * GUESSES["cuda"]
-    assert Pace().seconds(job, "Some processor, 2 threads") == MARGIN * GUESSES["cpu"]
-    assert Pace([told, {**told, "command_seconds": 50.0}]).seconds(job, DEVICE) == MARGIN * 50
-    other = {**told, "config": {"model": {}}, "command_seconds": 70.0}
-    assert Pace([other]).seconds(job, DEVICE) == MARGIN * 70, "the same model on the same data"
-    assert Pace([other, told]).seconds(job, DEVICE) == MARGIN * 30, "the same settings"
-    assert Pace([told]).seconds(job, "another device, 1 threads") == MARGIN * GUESSES["cpu"]
-    assert Pace([told]).seconds(pretended_job(task="speed"), DEVICE) == MARGIN * SPEED_GUESS
-    assert Pace([told]).seconds(replace(job, quick=True, facts=replace(job.facts, name="x")), DEVICE) == (
-        MARGIN * QUICK_GUESS
+def test_the_time_left_counts_what_others_are_doing_and_is_no_shorter_than_the_longest() -> None:
+    pace = Pace()
+    pace.learn(pretended_job(), DEVICE, 100.0)
+    jobs = [pretended_job(str(n), seed=n) for n in range(2)]
+    both_at_work, first_is_told = threading.Barrier(2), threading.Event()
+
+    def answer(job: Job) -> Outcome:
+        both_at_work.wait(timeout=20)
+        if job.seed == 1:
+            first_is_told.wait(timeout=20)
+        return Outcome("done", "", 100.0)
+
+    class Telling(Office):
+        def finished(self, slot: str, job: Job, outcome: Outcome, tally: Tally) -> None:
+            super().finished(slot, job, outcome, tally)
+            first_is_told.set()
+
+    office = Telling(answer)
+    run(jobs, office, make_slots("cpu", 2), pace=pace)
+    first, last = (tally.seconds_left for tally in office.tallies)
+    assert 80 < first <= 100, "not half of it, though there are two workers"
+    assert last == 0
+
+
+def test_part_of_a_run_teaches_nothing() -> None:
+    pace, job = Pace(), pretended_job()
+    run([job], Office(lambda _job: Outcome("done", "", 1.0, is_whole=False)), make_slots("cpu", 1), pace=pace)
+    assert pace.likely(job, DEVICE) == GUESSES["cuda"]
+
+
+def line_of(seconds: float, *, shared: bool = False, **more: Any) -> dict[str, Any]:
+    line = {**pretended_job().identity(), "device": DEVICE, "device_shared": shared}
+    return {**line, "command_seconds": seconds, **more}
+
+
+def test_nobody_knows_how_long_a_run_takes_that_is_like_no_other() -> None:
+    job, told = pretended_job(), [line_of(30.0)]
+    assert Pace().likely(job, DEVICE) == GUESSES["cuda"]
+    assert Pace(told).likely(job, "another device, 1 threads") == GUESSES["cpu"]
+    assert Pace(told).likely(pretended_job(task="speed"), DEVICE) == SPEED_GUESS
+    assert (
+        Pace(told).likely(replace(job, quick=True, facts=replace(job.facts, name="x")), DEVICE) == QUICK_GUESS
     )
+    assert Pace().longest(job, DEVICE) == MARGIN * GUESSES["cuda"]
+
+
+def test_the_same_settings_tell_more_than_the_same_model() -> None:
+    other = line_of(70.0, config={"model": {}})
+    assert Pace([other]).likely(pretended_job(), DEVICE) == 70
+    assert Pace([other, line_of(30.0)]).likely(pretended_job(), DEVICE) == 30
+
+
+def test_what_is_likely_is_the_middle_and_nothing_is_started_that_the_longest_would_not_let_finish() -> None:
+    pace = Pace([line_of(seconds) for seconds in (30.0, 90.0, 40.0)])
+    assert pace.likely(pretended_job(), DEVICE) == 40
+    assert pace.longest(pretended_job(), DEVICE) == MARGIN * 90
+
+
+def test_a_crowd_of_another_day_does_not_keep_a_run_from_being_started() -> None:
+    job, crowded = pretended_job(), [line_of(seconds, shared=True) for seconds in (50.0, 60.0, 300.0)]
+    assert Pace(crowded).longest(job, DEVICE) == MARGIN * 60
+    assert Pace([*crowded, line_of(20.0)]).longest(job, DEVICE) == MARGIN * 20, "alone, as this one will be"
+    together = Pace([*crowded, line_of(20.0)], side_by_side=True)
+    assert together.longest(job, DEVICE) == MARGIN * 55
+    together.learn(job, DEVICE, 110.0)
+    together.learn(job, DEVICE, 130.0)
+    assert together.longest(job, DEVICE) == MARGIN * 130, "the crowd of today"
+    assert together.likely(job, DEVICE) == 120
 
 
 def test_workers_see_one_gpu_each_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,8 +140,12 @@ def _fail(*_: object) -> None:
 def test_a_job_that_another_process_has_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> None:
     job, desk = tiny_job(dataset, Case("POP", "pop")), desk_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
-    assert perform(job, desk, lambda **_: None, lambda: False).startswith("NDCG@10")
-    assert perform(job, desk, lambda **_: None, lambda: False) == "was done by another process"
+    told, is_whole = perform(job, desk, lambda **_: None, lambda: False)
+    assert told.startswith("NDCG@10")
+    assert is_whole
+    told, is_whole = perform(job, desk, lambda **_: None, lambda: False)
+    assert told == "was done by another process"
+    assert not is_whole
 
 
 def test_an_interrupted_job_leaves_its_checkpoint_and_no_result(dataset: Dataset, tmp_path: Path) -> None:
@@ -151,6 +155,8 @@ def test_an_interrupted_job_leaves_its_checkpoint_and_no_result(dataset: Dataset
         perform(job, desk, lambda **_: None, after(10))
     assert (tmp_path / "work" / job.folder_name / "resume-selection.safetensors").exists()
     assert desk.ledger.marks() == set()
+    _, is_whole = perform(job, desk, lambda **_: None, lambda: False)
+    assert not is_whole, "the time of the second half says little about such runs"
 
 
 def test_a_model_that_diverges_is_written_down_as_such_and_not_tried_again(
@@ -197,7 +203,7 @@ def test_speed_is_measured_and_written_down(
     monkeypatch.setattr("bert4rec.training.bench.MIN_SECONDS", 0.01)
     job, desk = tiny_job(dataset, tiny_case(task="speed")), desk_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
-    assert perform(job, desk, lambda **_: None, lambda: False).endswith("samples/s")
+    assert perform(job, desk, lambda **_: None, lambda: False)[0].endswith("samples/s")
     (line,) = desk.ledger.lines()
     assert line["samples_per_second"] == pytest.approx(8 / line["step_milliseconds"] * 1000)
     assert job.is_done({mark_of(line)})

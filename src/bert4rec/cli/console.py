@@ -28,6 +28,11 @@ def this_command() -> str:
     return "bert4rec" if shutil.which("bert4rec") else sys.argv[0]
 
 
+def count(number: int, noun: str) -> str:
+    """1 run, 2,000 runs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def say(text: str) -> None:
     messages.print(escape(text))
 

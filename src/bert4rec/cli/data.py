@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import print_json, print_table, progress, say, warn
+from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError
 
@@ -261,7 +261,8 @@ def _report(dataset: "Dataset", spec: SplitSpec | None, *, as_json: bool) -> Non
         print_json({**found, "split": cut, "warnings": warnings, "table1": row and vars(row)})
     else:
         _print_statistics(found)
-        say(f"Split {split.kind}: {len(split.valid):,} users to validate on, {len(split.test):,} to test on.")
+        users = count(len(split.valid), "user")
+        say(f"Split {split.kind}: {users} to validate on, {len(split.test):,} to test on.")
         if row:
             say(
                 f"Table 1 of the paper: {row.name}, {row.users:,} users, {row.items:,} items, {row.actions} actions."

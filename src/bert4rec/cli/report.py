@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import say
-from bert4rec.cli.needs import require_torch
+from bert4rec.cli.console import count, say
+from bert4rec.cli.needs import require_folder, require_torch
 
 
 def report_command(
@@ -23,11 +23,12 @@ def report_command(
     output
         Folder to write to.
     """
+    require_folder(results, "the folder that `reproduce --results` wrote")
     require_torch()
     from bert4rec.experiments.report import read_report, write_report
 
     page, text, *figures = write_report(read_report(results), output)
-    drawn = f" and {len(figures)} figures" if figures else ""
+    drawn = f" and {count(len(figures), 'file')} of figures" if figures else ""
     say(f"Wrote {page}, {text}{drawn}.")
     if not figures:
         say("Figures need matplotlib: pip install 'bert4rec[report]'.")

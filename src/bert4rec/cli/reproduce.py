@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import messages, print_table, results, say, this_command, warn
+from bert4rec.cli.console import count, messages, print_table, results, say, this_command
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
 from bert4rec.errors import Bert4RecError, NotFoundError, UsageError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Runs named one by one where many are left."""
+QUICK_END = "Everything runs. The numbers mean nothing: a few steps each. How a report of them looks:"
 
 
 def reproduce_command(
@@ -78,6 +79,10 @@ def reproduce_command(
     dry_run
         Only say what would be run.
     """
+    began = time.monotonic()
+    numbers = _numbers("--seeds", seeds) if seeds else None
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least one run at a time.")
     require_torch()
     from bert4rec.experiments.descriptions import describe
     from bert4rec.experiments.jobs import make_jobs
@@ -86,11 +91,7 @@ def reproduce_command(
     from bert4rec.experiments.runner import Office, Runner, Worker, make_slots
     from bert4rec.training.device import place
 
-    began = time.monotonic()
     experiments = _experiments(names)
-    numbers = _numbers("--seeds", seeds) if seeds else None
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least one run at a time.")
     if device != "auto":
         place(device)  # What is not there is said at once.
     datasets = [_dataset(name, data_folder) for name in _parts("--data", data)]
@@ -98,14 +99,14 @@ def reproduce_command(
     everything = make_jobs(experiments, datasets, numbers, quick=quick)
     marks = ledger.marks()
     todo = [job for job in everything if not job.is_done(marks)]
-    pace = Pace(ledger.lines())
+    pace = Pace(ledger.lines(), side_by_side=jobs > 1)
     if dry_run:
-        _print_plan(todo, pace, place(device).name, everything)
+        _print_plan(todo, pace, place(device).name, len(everything))
         return
     for dataset in datasets:
         dataset.verify()
         describe(dataset, ledger)
-    say(f"{len(everything):,} runs, of which {len(everything) - len(todo):,} are done.")
+    say(f"{_how_far(len(everything), len(todo))}.")
     office = Office(ledger.folder.absolute(), work.absolute(), compile_step, quick, keep_runs)
     with Board(len(todo)) as board:
         deadline = began + 60 * minutes if minutes is not None else float("inf")
@@ -118,7 +119,8 @@ def reproduce_command(
             raise
     for dataset in datasets:
         describe(dataset, ledger)
-    _print_sections(experiments, datasets, ledger)
+    if not quick:
+        _print_sections(experiments, datasets, ledger)
     _say_what_is_left(runner, ledger.folder, quick=quick)
 
 
@@ -176,13 +178,15 @@ def _dataset(name: str, folder: Path) -> "Dataset":
     return Dataset.open(folder / name)
 
 
-def _print_plan(todo: "list[Job]", pace: "Pace", device: str, everything: "list[Job]") -> None:
-    seconds = {job.label: pace.seconds(job, device) for job in todo}
-    print_table(["to be run", "at most"], [(label, f"{each:,.0f} s") for label, each in seconds.items()])
-    say(
-        f"{len(everything):,} runs, of which {len(everything) - len(todo):,} are done. Left: about "
-        f"{timedelta(seconds=round(sum(seconds.values())))} on {device}, one after the other."
-    )
+def _how_far(total: int, left: int) -> str:
+    return f"{count(total, 'run')}: {total - left:,} done, {left:,} to do"
+
+
+def _print_plan(todo: "list[Job]", pace: "Pace", device: str, total: int) -> None:
+    seconds = {job.label: pace.likely(job, device) for job in todo}
+    print_table(["to be run", "about"], [(label, f"{each:,.0f} s") for label, each in seconds.items()])
+    time_left = timedelta(seconds=round(sum(seconds.values())))
+    say(f"{_how_far(total, len(todo))}, which takes about {time_left} on {device}, one after the other.")
 
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:
@@ -192,8 +196,6 @@ def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", 
 
     checksums = {dataset.checksum for dataset in datasets}
     found = gather(ledger.folder, ledger.lines())
-    if found.quick:
-        warn("These are quick runs: a few steps each. The numbers mean nothing.")
     for experiment in experiments:
         for evidence in found.data:
             if evidence.facts.checksum in checksums:
@@ -204,10 +206,11 @@ def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", 
 def _say_what_is_left(runner: "Runner", folder: Path, *, quick: bool) -> None:
     if runner.waiting:
         seconds = timedelta(
-            seconds=round(sum(runner.pace.seconds(job, runner.device) for job in runner.waiting))
+            seconds=round(sum(runner.pace.likely(job, runner.device) for job in runner.waiting))
         )
-        why = ", since they would not have finished in time" if runner.deadline < float("inf") else ""
-        say(f"Left out{why}: {len(runner.waiting):,} runs, about {seconds} if done one after the other:")
+        why = " for want of time" if runner.deadline < float("inf") else ""
+        left = count(len(runner.waiting), "run")
+        say(f"Left out{why}: {left}, about {seconds} if done one after the other:")
         for job in runner.waiting[:SHOWN]:
             say(f"  {job.label}")
         if len(runner.waiting) > SHOWN:
@@ -215,10 +218,10 @@ def _say_what_is_left(runner: "Runner", folder: Path, *, quick: bool) -> None:
         say(f"Go on with:\n  {_this_call()}")
     if runner.failed:
         told = "\n".join(f"  {label}: {why}" for label, why in runner.failed.items())
-        raise Bert4RecError(f"{len(runner.failed):,} runs failed:\n{told}")
+        raise Bert4RecError(f"{count(len(runner.failed), 'run')} failed:\n{told}")
     if not runner.waiting:
-        target = "report-quick" if quick else "report"
-        say(f"All is there. See it with: {this_command()} report {folder} -o {target}")
+        command = f"{this_command()} report {folder} -o {'report-quick' if quick else 'report'}"
+        say(f"{QUICK_END} {command}" if quick else f"All is there. See it with: {command}")
 
 
 def _this_call() -> str:
@@ -252,7 +255,9 @@ class Board:
     def finished(self, slot: str, job: "Job", outcome: "Outcome", tally: "Tally") -> None:  # noqa: ARG002
         left = str(timedelta(seconds=round(tally.seconds_left)))
         self._bars.update(self._overall, completed=tally.finished, description=f"All runs, {left} left")
-        told = outcome.text if outcome.status == "done" else f"{outcome.status.upper()}: {outcome.text}"
-        say(
-            f"[{tally.finished}/{tally.total}] {job.label}: {told} ({outcome.seconds:.0f} s). About {left} left."
-        )
+        # Errors may be of several lines; whoever reads a log counts on one a run.
+        told = " ".join(outcome.text.split()).rstrip(".")
+        if outcome.status != "done":
+            told = f"{outcome.status.upper()}: {told}"
+        took = f" ({outcome.seconds:.0f} s)" if outcome.seconds else ""
+        say(f"[{tally.finished}/{tally.total}] {job.label}: {told}{took}. About {left} left.")

@@ -1,19 +1,20 @@
 """`bert4rec evaluate` and `bert4rec compare`, and how metrics are shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.data import Flag
-from bert4rec.cli.needs import require_torch
+from bert4rec.cli.needs import require_folder, require_torch
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part
-from bert4rec.errors import NotFoundError
+from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.evaluation.metrics import METRICS
 
 PROTOCOLS = {"sampled": "100 sampled negatives", "full": "full ranking"}
 Protocol = Literal["sampled", "full"]
+A_RUN = "a run written by bert4rec"
 
 
 def evaluate_command(
@@ -45,6 +46,7 @@ def evaluate_command(
     json
         Print everything as JSON.
     """
+    require_folder(run, A_RUN)
     require_torch()
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import make_split
@@ -99,8 +101,8 @@ def compare_command(
 ) -> None:
     """Compare runs on the same test items; runs that differ only in their seed count as one system.
 
-    Every system is compared with the first: the difference, its interval over resampled users, paired tests
-    over users, and over seeds where both have several.
+    Every system is compared with the first: the difference, its interval and tests, over users and, where both
+    have several, over seeds.
 
     Parameters
     ----------
@@ -113,6 +115,10 @@ def compare_command(
     json
         Print everything as JSON.
     """
+    if len(runs) < 2:
+        raise UsageError("Name two runs or more to compare.")
+    for run in runs:
+        require_folder(run, A_RUN)
     require_torch()
     from bert4rec.training.comparison import compare_runs
 
@@ -123,23 +129,38 @@ def compare_command(
     rows = [
         (each["name"], str(each["seeds"]), *metric_cells(each["metrics"])) for each in compared["systems"]
     ]
-    say(f"Test items of {compared['dataset']}, {PROTOCOLS[protocol]}.")
-    print_table(["", "seeds", *METRICS], rows)
-    differences = [
-        (
-            f"{each['name']} − {each['against']}",
-            f"{each['users']['difference']:+.4f}",
-            f"[{each['users']['low']:+.4f}, {each['users']['high']:+.4f}]",
-            _p_value(each["users"]["t_test"]),
-            _p_value(each["users"]["wilcoxon"]),
-            _p_value(each["seeds"]["t_test"]) if each["seeds"] else "–",
-        )
-        for each in compared["differences"]
-    ]
+    print_table(
+        ["", "seeds", *METRICS], rows, title=f"Test items of {compared['dataset']}, {PROTOCOLS[protocol]}"
+    )
     results.print()
-    columns = ("difference", "95% interval", "t-test\n(users)", "Wilcoxon\n(users)", "Welch\n(seeds)")
-    print_table([metric, *columns], differences)
-    say("The interval is over resampled users; the last three columns are p-values.")
+    columns = ("over", "difference", "95% interval", "t-test", "Wilcoxon")
+    print_table([metric, *columns], [row for each in compared["differences"] for row in _difference(each)])
+    say(
+        "Over users: resampled users, paired tests. Over seeds: Welch's interval and test. "
+        "Tests are told by their p-values."
+    )
+    if not all(each["seeds"] for each in compared["differences"]):
+        say("How much is luck of the seed takes two runs or more of both, trained with different --seed.")
+    other = "full" if protocol == "sampled" else "sampled"
+    say(f"This is about {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} say --protocol {other}.")
+
+
+def _difference(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A row over users and, where both systems have several runs, one over seeds."""
+    name = f"{found['name']} − {found['against']}"
+    for over in ("users", "seeds"):
+        if compared := found[over]:
+            interval = f"[{compared['low']:+.4f}, {compared['high']:+.4f}]"
+            wilcoxon = _p_value(compared["wilcoxon"]) if over == "users" else "–"
+            yield (
+                name,
+                over,
+                f"{compared['difference']:+.4f}",
+                interval,
+                _p_value(compared["t_test"]),
+                wilcoxon,
+            )
+            name = ""
 
 
 def print_results(lines: Sequence[Mapping[str, Any]]) -> None:

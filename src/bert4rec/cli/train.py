@@ -4,8 +4,11 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
+from importlib import resources
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from bert4rec.artefact import refuse_existing
-from bert4rec.cli.console import messages, print_json, say, this_command
+from bert4rec.cli.console import count, messages, print_json, say, this_command
 from bert4rec.cli.data import Flag, SplitOptions
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.results import print_results
-from bert4rec.errors import UsageError
+from bert4rec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -88,6 +91,16 @@ def train_command(
     began = time.perf_counter()
     require_torch()
     from bert4rec.data.dataset import Dataset
+
+    # What can be refused without torch is refused first: loading it takes seconds.
+    opened = Dataset.open(dataset)
+    changes = [model != "bert4rec", preset, settings, overwrite, seed is not None, split != SplitOptions()]
+    if resume and any([*changes, not refit, not test]):
+        raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
+    if not resume:
+        refuse_unknown(model, preset)
+        refuse_run(output, overwrite=overwrite)
+
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
     from bert4rec.training.results import append_results
@@ -95,22 +108,9 @@ def train_command(
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
 
-    opened = Dataset.open(dataset)
     opened.verify()
     placement = place(device)
     if resume:
-        said = (
-            model != "bert4rec",
-            preset,
-            settings,
-            overwrite,
-            seed is not None,
-            split != SplitOptions(),
-            not refit,
-            not test,
-        )
-        if any(said):
-            raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
         plan = Plan.load(output)
         plan.check_dataset(opened)
     else:
@@ -157,10 +157,9 @@ def make_plan(
     refit: bool = True,
     test: bool = True,
 ) -> "Plan":
-    from bert4rec.training.config import check_model, load_preset, make_config, settings_by_size
+    from bert4rec.training.config import load_preset, make_config, settings_by_size
     from bert4rec.training.run import Plan
 
-    check_model(model)
     if preset:
         values = load_preset(model, preset)
     else:
@@ -171,13 +170,40 @@ def make_plan(
     )
 
 
-def clear_run(folder: Path, *, overwrite: bool) -> None:
-    """Make room for a new run, if that is wanted."""
+def refuse_unknown(model: str, preset: str | None) -> None:
+    """Refuse a model or a preset that does not exist. Every model has a file of presets."""
+    files = sorted((resources.files("bert4rec") / "presets").iterdir(), key=lambda each: each.name)
+    presets = {
+        each.name.removesuffix(".toml"): list(tomllib.loads(each.read_text(encoding="utf-8")))
+        for each in files
+    }
+    if model not in presets:
+        known = ", ".join(presets)
+        raise UsageError(f"There is no model {model!r}.{_nearest(model, presets)} Models: {known}.")
+    if preset and preset not in presets[model]:
+        owners = [each for each, names in presets.items() if preset in names]
+        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, presets[model])
+        known = ", ".join(presets[model])
+        raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {known}.")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def refuse_run(folder: Path, *, overwrite: bool) -> None:
+    """Say what stands in the way of a new run."""
     if (folder / "config.json").exists() and not (folder / "run.json").exists() and not overwrite:
         raise UsageError(
             f"{folder} holds an unfinished run. Go on with --resume, or start anew with --overwrite."
         )
     refuse_existing(folder, "config.json", overwrite=overwrite)
+
+
+def clear_run(folder: Path, *, overwrite: bool) -> None:
+    """Make room for a new run, if that is wanted."""
+    refuse_run(folder, overwrite=overwrite)
     if folder.exists():
         shutil.rmtree(folder)
 
@@ -225,11 +251,10 @@ class LiveLine:
         self._stop()
         self._steps = steps
         if stage == "selection":
-            say(
-                f"Selection: at most {steps:,} steps; the best number of them is chosen on the validation items."
-            )
+            most = count(steps, "step")
+            say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
         else:
-            say(f"Refit: {steps:,} steps on all but the test items.")
+            say(f"Refit: {count(steps, 'step')} on all but the test items.")
         if messages.is_terminal:
             self._status = messages.status("starting …")
             self._status.start()

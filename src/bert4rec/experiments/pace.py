@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any
 
 from bert4rec.experiments.jobs import Job
@@ -12,29 +13,55 @@ GUESSES = {"cuda": 90.0, "cpu": 1800.0}
 QUICK_GUESS = 60.0
 SPEED_GUESS = 45.0
 MARGIN = 1.25
-"""Nothing is started that would not finish if it took this much longer than the longest like it."""
+"""Nothing is started that would not finish if it took this much longer than expected."""
+
+Times = dict[tuple[str, ...], list[float]]
 
 
 class Pace:
-    """Seconds of earlier runs, by device and kind of run."""
+    """Seconds of earlier runs, by device and kind of run.
 
-    def __init__(self, lines: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._seen: dict[tuple[str, ...], float] = defaultdict(float)
+    How long a run takes depends on how many others share its device, and results do not say how many did. So two sorts
+    of times are kept apart. *Comparable* are those of this command's own runs and, where it does one at a time, earlier
+    ones that had the device to themselves: the longest of them may come again. Of the *others* only the middle is
+    taken: the longest says more about the crowd of its day than about the run.
+    """
+
+    def __init__(self, lines: Iterable[Mapping[str, Any]] = (), *, side_by_side: bool = False) -> None:
+        """`side_by_side` is whether this command's runs share a device."""
+        self._comparable: Times = defaultdict(list)
+        self._others: Times = defaultdict(list)
         for line in lines:
             if line.get("split") == "test" and "command_seconds" in line:
                 kind = line.get("kind", "result")
                 names = line["dataset"], line["model"], json.dumps(line["config"], sort_keys=True)
-                self._learn(kind, line["device"], names, line["command_seconds"])
+                is_comparable = not (side_by_side or line.get("device_shared"))
+                times = self._comparable if is_comparable else self._others
+                for address in _addresses(kind, line["device"], names):
+                    times[address].append(line["command_seconds"])
 
     def learn(self, job: Job, device: str, seconds: float) -> None:
-        self._learn(*self._kind(job, device), seconds)
+        """From a run of this command."""
+        for address in _addresses(*self._kind(job, device)):
+            self._comparable[address].append(seconds)
 
-    def seconds(self, job: Job, device: str) -> float:
-        """Of the same settings, else of the same model on the same data, else a guess; with a margin."""
-        kind, _, (dataset, model, config) = self._kind(job, device)
-        exact = self._seen.get((kind, device, dataset, model, config))
-        rough = self._seen.get((kind, device, dataset, model))
-        return MARGIN * (exact or rough or self._guess(job, device))
+    def likely(self, job: Job, device: str) -> float:
+        """To say how much time is left."""
+        comparable, others = self._times(job, device)
+        return median(comparable or others)
+
+    def longest(self, job: Job, device: str) -> float:
+        """To decide what is still started; with a margin."""
+        comparable, others = self._times(job, device)
+        return MARGIN * (max(comparable) if comparable else median(others))
+
+    def _times(self, job: Job, device: str) -> tuple[list[float], list[float]]:
+        """Of the same settings, else of the same model on the same data, else a guess; comparable and others."""
+        for address in _addresses(*self._kind(job, device)):
+            found = self._comparable.get(address, []), self._others.get(address, [])
+            if any(found):
+                return found
+        return [], [self._guess(job, device)]
 
     def _guess(self, job: Job, device: str) -> float:
         if job.case.task == "speed":
@@ -48,7 +75,7 @@ class Pace:
         kind = "speed" if job.case.task == "speed" else "result"
         return kind, device, (job.facts.name, job.case.model, json.dumps(config, sort_keys=True))
 
-    def _learn(self, kind: str, device: str, names: tuple[str, ...], seconds: float) -> None:
-        for key in (names, names[:2]):
-            address = (kind, device, *key)
-            self._seen[address] = max(self._seen[address], seconds)
+
+def _addresses(kind: str, device: str, names: tuple[str, str, str]) -> list[tuple[str, ...]]:
+    """Under which a time is kept and looked for: exact settings first."""
+    return [(kind, device, *names), (kind, device, *names[:2])]

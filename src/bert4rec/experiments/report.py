@@ -115,7 +115,7 @@ class Shown:
             if (counted := _count_words(verdicts))
         ]
         if self.missing:
-            told.append(f"{len(self.missing)} runs missing")
+            told.append(f"missing runs: {len(self.missing)}")
         return "; ".join(told) or "nothing to show"
 
 
@@ -206,12 +206,17 @@ def _title(evidence: Evidence, names: Counter[str]) -> str:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the page, the Markdown and, where matplotlib is installed, the figures. Returns what was written."""
+    """Write the page, the Markdown and, where matplotlib is installed, the figures. Returns what was written.
+
+    Figures of an earlier report that no longer belong to it are removed: those that its Markdown names, and no others.
+    """
     from bert4rec.experiments.report_figures import draw
     from bert4rec.experiments.report_page import make_page
     from bert4rec.experiments.report_text import make_text
 
     folder.mkdir(parents=True, exist_ok=True)
+    page, text = folder / "report.html", folder / "report.md"
+    earlier = text.read_text(encoding="utf-8", errors="replace") if text.is_file() else ""
     can_draw = _can_draw()
     pictures: dict[str, str] = {}
     written = []
@@ -221,7 +226,9 @@ def write_report(report: Report, folder: Path) -> list[Path]:
                 name = shown.file_name(figure)
                 paths, pictures[name] = draw(figure, folder / "figures" / name)
                 written += paths
-    page, text = folder / "report.html", folder / "report.md"
+    for name in set(re.findall(r"\]\(figures/([^/)]+)\.png\)", earlier)) - pictures.keys():
+        for ending in ("png", "svg"):
+            (folder / "figures" / f"{name}.{ending}").unlink(missing_ok=True)
     page.write_text(make_page(report, pictures, can_draw=can_draw), encoding="utf-8")
     text.write_text(make_text(report, set(pictures), can_draw=can_draw), encoding="utf-8")
     return [page, text, *written]

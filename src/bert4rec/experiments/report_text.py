@@ -76,7 +76,7 @@ def _part(shown: Shown, pictures: set[str]) -> list[str]:
 def _missing(shown: Shown) -> list[str]:
     blocks = [f"Could not be run: {failure}" for failure in shown.failures]
     if shown.missing:
-        blocks.append(f"{len(shown.missing)} runs are missing. Make them with `{shown.command}`.")
+        blocks.append(f"Missing runs: {len(shown.missing)}. Make them with `{shown.command}`.")
     if shown.is_empty:
         blocks.append(f"Nothing is there yet. Make it with `{shown.command}`.")
     return blocks

@@ -83,6 +83,8 @@ class Outcome:
     status: Status
     text: str
     seconds: float = 0.0
+    is_whole: bool = True
+    """Whether all of the run was done now, so that its seconds tell how long others will take."""
 
 
 class Worker:
@@ -111,7 +113,8 @@ class Worker:
         self._say(job.to_json())
         while event := self._hear():
             if event["event"] != "progress":
-                return Outcome(event["event"], event["text"], event.get("seconds", 0.0))
+                seconds, is_whole = event.get("seconds", 0.0), event.get("is_whole", True)
+                return Outcome(event["event"], event["text"], seconds, is_whole)
             hear(event)
         return Outcome("broken", f"the worker died; see {self.log}")
 
@@ -195,6 +198,7 @@ class Runner:
         self.waiting = list(self.jobs)
         self._present: dict[str, Slot] = {slot.name: slot for slot in self.slots}
         self._workers: dict[str, Hand] = {}
+        self._running: dict[str, tuple[Job, float]] = {}  # Slot → what it does, and since when.
         self.device = ""  # What results call the workers' device, once one of them has said so.
         self._finished = 0
         self._stopping = False
@@ -268,6 +272,7 @@ class Runner:
                 job = self._choose(slot)
                 if job:
                     self.waiting.remove(job)
+                    self._running[slot.name] = job, time.monotonic()
                     return job
                 if not (slot.is_first and self._fitting("speed") and self._has_neighbours(slot)):
                     return None
@@ -287,7 +292,7 @@ class Runner:
         return [
             job
             for job in self.waiting
-            if job.case.task == task and self.pace.seconds(job, self.device) <= left
+            if job.case.task == task and self.pace.longest(job, self.device) <= left
         ]
 
     def _has_neighbours(self, slot: Slot) -> bool:
@@ -299,12 +304,21 @@ class Runner:
                 self.waiting.append(job)
             else:
                 self._finished += 1
-            if outcome.status == "done":
+            if outcome.status == "done" and outcome.is_whole:
                 self.pace.learn(job, device, outcome.seconds)
-            elif outcome.status != "interrupted":
+            elif outcome.status in ("failed", "broken"):
                 self.failed[job.label] = outcome.text
-            left = sum(self.pace.seconds(each, device) for each in self._fitting("train")) / len(self.slots)
-            left += sum(self.pace.seconds(each, device) for each in self._fitting("speed"))
-            tally = Tally(self._finished, len(self.jobs), left)
+            self._running.pop(slot.name)
+            tally = Tally(self._finished, len(self.jobs), self._seconds_left(device))
             self._changed.notify_all()
         self.watch.finished(slot.name, job, outcome, tally)
+
+    def _seconds_left(self, device: str) -> float:
+        """Side by side at best, but no less than the longest takes; what must be alone comes after all others."""
+        now = time.monotonic()
+        waiting = [self.pace.likely(job, device) for job in self._fitting("train")]
+        running = [
+            max(0.0, self.pace.likely(job, device) - (now - began)) for job, began in self._running.values()
+        ]
+        together = max([sum(waiting + running) / len(self.slots), *waiting, *running])
+        return together + sum(self.pace.likely(job, device) for job in self._fitting("speed"))

@@ -89,20 +89,24 @@ class Voice:
         print(text, file=sys.stderr)  # noqa: T201 - the worker's log
 
 
-def perform(job: Job, desk: Desk, emit: Emit, should_stop: Callable[[], bool]) -> str:
-    """Do a job and write its results down, each exactly once; returns what came out, in a few words."""
+def perform(job: Job, desk: Desk, emit: Emit, should_stop: Callable[[], bool]) -> tuple[str, bool]:
+    """Do a job and write its results down, each exactly once.
+
+    Returns what came out, in a few words, and whether all of it was done now: a part may have been done before.
+    """
     folder = desk.work / job.folder_name
     with _held(folder):
+        is_whole = not any(folder.iterdir())
         around = Surroundings(desk.placement, Voice(emit), desk.compile_step, should_stop)
         if job.is_done(desk.ledger.marks()):
-            told = "was done by another process"
+            told, is_whole = "was done by another process", False
         elif job.case.task == "speed":
             told = _time_speed(job, desk, around)
         else:
             told = _train(job, desk, around)
         if not desk.keep_runs or job.case.task == "speed":
             shutil.rmtree(folder)
-    return told
+    return told, is_whole
 
 
 def _train(job: Job, desk: Desk, around: Surroundings) -> str:
@@ -182,8 +186,8 @@ def serve(requests: Iterator[str], emit: Emit, should_stop: Callable[[], bool]) 
     for text in requests:
         job, began = Job.from_json(text), time.perf_counter()
         try:
-            told = perform(job, desk, emit, should_stop)
-            emit(event="done", text=told, seconds=time.perf_counter() - began)
+            told, is_whole = perform(job, desk, emit, should_stop)
+            emit(event="done", text=told, seconds=time.perf_counter() - began, is_whole=is_whole)
         except Interrupted:
             emit(event="interrupted", text="stopped with a checkpoint")
             return

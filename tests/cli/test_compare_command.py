@@ -1,0 +1,59 @@
+"""`compare` as a user reads it, on runs whose ranks were planted."""
+
+from math import sqrt
+
+import pytest
+
+from bert4rec.cli.results import compare_command
+from tests.training.test_comparison import WIDER, Plant, plant  # noqa: F401
+
+
+def words_of(table: str, beginning: str) -> list[str]:
+    (row,) = (line for line in table.splitlines() if line.startswith(beginning))
+    return row.split()
+
+
+def test_with_several_seeds_the_interval_over_them_is_there(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """HR@1 of 1/4 and 2/4 against 2/4 and 3/4: two degrees of freedom, for which Student's t is a formula."""
+    hits = {"a1": [0, 9, 9, 9], "a2": [0, 0, 9, 9], "b1": [0, 0, 9, 9], "b2": [0, 0, 0, 9]}
+    runs = [
+        plant(name, ranks, seed=int(name[1]), **({"config": WIDER} if name[0] == "b" else {}))
+        for name, ranks in hits.items()
+    ]
+    compare_command(*runs, metric="HR@1")
+    table, messages = capsys.readouterr()
+    margin = 4.302653 * sqrt(2 * 0.125**2)
+    p_value = 1 - sqrt(2) / sqrt(2 + 2)
+    over_seeds = words_of(table, " " * 10)
+    assert over_seeds[:2] == ["seeds", "+0.2500"]
+    assert over_seeds[2:4] == [f"[{0.25 - margin:+.4f},", f"{0.25 + margin:+.4f}]"]
+    assert over_seeds[4:] == [f"{p_value:.4f}", "–"]
+    assert words_of(table, "b1 … b2 − a1 … a2")[7:9] == ["users", "+0.2500"]
+    assert "--seed" not in messages
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told", "other", "difference"),
+    [
+        ("sampled", "100 sampled negatives", "For full ranking say --protocol full.", "+0.0000"),
+        ("full", "full ranking", "For 100 sampled negatives say --protocol sampled.", "+0.5000"),
+    ],
+)
+def test_the_protocol_is_said_and_how_to_get_the_other(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+    protocol: str,
+    told: str,
+    other: str,
+    difference: str,
+) -> None:
+    runs = [plant("one", [0, 0], [9, 9]), plant("two", [0, 0], [0, 9], config=WIDER)]
+    compare_command(*runs, metric="HR@1", protocol=protocol)  # type: ignore[arg-type]
+    table, messages = capsys.readouterr()
+    assert table.startswith(f"Test items of planted, {told}\n")
+    assert words_of(table, "two − one")[3:5] == ["users", difference]
+    assert other in messages
+    assert "with different --seed" in messages
