@@ -13,12 +13,13 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.errors import Bert4RecError
 from bert4rec.serving import verify
+from bert4rec.serving.known_users import user_number
 from bert4rec.serving.recommender import Recommender
 from bert4rec.serving.verify import Comparison
 from bert4rec.training.judge import judge, metrics_of
 from bert4rec.training.run import Run
 from tests.cli.test_data_commands import bert4rec
-from tests.conftest import log_of
+from tests.conftest import MakeDataset, log_of
 from tests.serving.test_recommender import CPU
 from tests.serving.tiny import untrained_run
 from tests.training.tiny import random_histories
@@ -78,6 +79,27 @@ def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.Capture
     assert "does not know nothing; skipped" in printed.err
 
 
+def test_one_of_something_is_not_spoken_of_as_many(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("recommend", folder / "run", "--history", "item-3", "-k", "1")
+    assert capsys.readouterr().out.splitlines()[0].split() == ["after", "1", "item", "id", "score"]
+    (tmp_path / "log.csv").write_text("user,item\nann,nothing\n")
+    call("recommend", folder / "run", "--input", tmp_path / "log.csv", "-o", tmp_path / "out.csv")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Skipped 1 action on items that the model does not know." in said
+    assert "No known item in the history of 1 user: they get the most popular ones." in said
+    assert f"Wrote {tmp_path / 'out.csv'}: 1 user." in said
+
+
+def test_a_dataset_that_dropped_nobody_does_not_say_so(make_dataset: MakeDataset) -> None:
+    with pytest.raises(
+        Bert4RecError, match="knows no user 'nobody'; one that it knows is 'user-0'"
+    ) as caught:
+        user_number(make_dataset([[0, 1], [1, 0]]), "nobody")
+    assert "fewer than" not in str(caught.value)
+
+
 def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
     found = ask(folder / "run", "--history", "nothing", "-k", "2")
     assert (found["used"], found["unknown_items"], found["fallback"]) == (0, ["nothing"], "popular")
@@ -127,9 +149,13 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
             "--allow, --deny and --json go",
         ),
         (["run", "--input", "items.csv", "-o", "out.csv"], 3, "no column that looks like the user"),
-        (["run", "--user", "nobody"], 4, "knows no user 'nobody'"),
+        (
+            ["run", "--user", "nobody"],
+            4,
+            "knows no user 'nobody'; one that it knows is 'user-0'. Users with fewer than 5 actions were dropped",
+        ),
         (["run", "--user", "user-1", "--data", "nowhere"], 4, "--data"),
-        (["data", "--history", "item-1"], 4, "neither a run"),
+        (["data", "--history", "item-1"], 4, "is not a run"),
         (["bpr-mf", "--history", "item-1"], 2, "--user ID"),
     ],
 )
@@ -140,6 +166,22 @@ def test_a_mistake_is_answered_by_what_to_do(
     with pytest.raises(Bert4RecError, match=complaint) as caught:
         call("recommend", *arguments)
     assert caught.value.exit_code == code
+
+
+def test_popularity_is_shown_as_the_count_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("recommend", folder / "run", "--history", "nothing", "-k", "1")
+    head, first = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert head == ["popular", "id", "actions"]
+    actions = pl.read_csv(folder / "log.csv")["item"]
+    assert first[-1] == str((actions == first[-2]).sum())
+
+
+@pytest.mark.parametrize("option", [[], ["--verify"]])
+def test_a_model_that_cannot_be_exported_is_refused_before_anything_is_done(
+    option: list[str], folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Bert4RecError, match="BPR-MF cannot be exported"):
+        call("export", folder / "bpr-mf", "-o", tmp_path / "model", *option)
 
 
 def test_an_exported_model_gives_the_same_answers(folder: Path, tmp_path: Path, ask: Ask) -> None:

@@ -1,5 +1,6 @@
 """The service as an application, in this process: answers, limits, metrics."""
 
+import html
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -223,6 +224,31 @@ def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (
+            "/v1/recommend",
+            {"histroy": ["i1"]},
+            "history: missing (send either history or user_id); histroy: unknown field",
+        ),
+        ("/v1/recommend", {}, "history: missing (send either history or user_id)"),
+        (
+            "/v1/recommend",
+            {"history": ["i1"], "user_id": "u"},
+            "history: send either history or user_id, not both",
+        ),
+        ("/v1/recommend", {"history": [1193]}, "history.0: must be a text, in quotes"),
+        ("/v1/rank", {"items": ["i1"], "user_id": "u"}, "history: missing; user_id: unknown field"),
+        ("/v1/events", {"events": [{**event("e"), "tpye": "buy"}]}, "events.0.tpye: unknown field"),
+    ],
+)
+def test_a_body_with_wrong_fields_is_answered_by_which_to_send(
+    client: TestClient, path: str, body: object, detail: str
+) -> None:
+    assert assert_problem(client.post(path, json=body), 422, "invalid_request")["detail"] == detail
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/v1/items?limit=5",
@@ -366,3 +392,21 @@ def test_the_documents_fetch_nothing_from_elsewhere(client: TestClient) -> None:
     assert "/v1/recommend" in page.text
     assert "http://" not in page.text.replace("https://", "http://").replace("http://www.w3.org", "")
     assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+def test_every_example_of_the_document_works_as_it_is(client: TestClient) -> None:
+    paths = {
+        path: methods["post"]
+        for path, methods in client.get("/openapi.json").json()["paths"].items()
+        if "post" in methods
+    }
+    assert len(paths) == 5
+    page = html.unescape(client.get("/docs").text)
+    for path, operation in paths.items():
+        examples = operation["requestBody"]["content"]["application/json"]["examples"].values()
+        assert examples, path
+        for body in (example["value"] for example in examples):
+            answer = client.post(path, json=body)
+            assert answer.is_success, answer.text
+            assert "unknown_item" not in answer.text.replace('"unknown_items":[]', "")
+            assert f"curl --json '{json.dumps(body)}' testserver{path}" in page

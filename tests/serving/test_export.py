@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,3 +267,13 @@ def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) ->
     for history in every_length():
         assert_same(ours.recommend(history, k=NUM_ITEMS).items, theirs.recommend(history, k=NUM_ITEMS).items)
     assert theirs.explain(["item-1", "item-2"], "item-3").attention is None
+    # Without its only action, a history has nothing to look at.
+    effects = [each.explain(["item-1"], "item-3").contributions[0].effect for each in (ours, theirs)]
+    assert effects[0] == pytest.approx(effects[1], abs=1e-4)
+
+
+def test_the_encoder_adds_biases_while_it_multiplies_and_looks_for_no_gaps_in_attention(pair: Pair) -> None:
+    graph = onnx.load(pair.folder / "encoder.onnx", load_external_data=False).graph
+    kinds = Counter(node.op_type for node in graph.node)
+    assert (kinds["IsNaN"], kinds["Softmax"]) == (0, 2)
+    assert kinds["MatMul"] == 2 * kinds["Softmax"]  # of attention; all others are Gemm

@@ -251,9 +251,10 @@ def test_a_model_that_knows_only_its_users_says_how_to_ask_it(
 
 
 def test_what_is_neither_a_run_nor_a_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    for folder in (dataset.path, tmp_path / "nowhere"):
-        with pytest.raises(NotFoundError, match="neither a run"):
-            Recommender.load(folder)
+    with pytest.raises(NotFoundError, match=r"is not a run .* or a model"):
+        Recommender.load(dataset.path)
+    with pytest.raises(NotFoundError, match=r"does not exist; expected a run .* or a model"):
+        Recommender.load(tmp_path / "nowhere")
 
 
 def test_a_changed_run_is_refused_by_the_name_of_the_file(dataset: Dataset, tmp_path: Path) -> None:

@@ -91,11 +91,23 @@ def test_a_run_is_refused_with_the_command_to_type(tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_refused(exported_model: Path, tmp_path: Path) -> None:
     code, message = refused(str(tmp_path / "nowhere"))
-    assert (code, "does not exist" in message) == (4, True)
+    assert (code, "nowhere does not exist; expected a model. Make one with: bert4rec export" in message) == (
+        4,
+        True,
+    )
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "model.onnx").write_bytes(b"something")
     code, message = refused(str(tmp_path / "foreign"))
-    assert (code, "not a model written by bert4rec" in message) == (4, True)
+    assert (code, "foreign is not a model. Make one with: bert4rec export" in message) == (4, True)
+    shutil.copytree(exported_model, tmp_path / "demo" / "model")
+    code, message = refused(str(tmp_path / "demo"))
+    assert (code, f"bert4rec serve {tmp_path / 'demo' / 'model'}" in message) == (4, True)
+
+
+def test_a_wrong_folder_is_named_even_if_the_port_is_taken_too(server: RunningServer, tmp_path: Path) -> None:
+    code, message = refused(str(tmp_path / "nowhere"), port=server.port)
+    assert (code, f"{tmp_path / 'nowhere'} does not exist" in message) == (4, True)
+    assert "Address" not in message
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "items.npy", "catalogue.json", "model.json"])
@@ -111,9 +123,12 @@ def test_a_damaged_model_is_refused(exported_model: Path, tmp_path: Path, name: 
 
 
 def test_an_address_in_use_is_refused_before_anything_is_loaded(
-    server: RunningServer, tmp_path: Path
+    server: RunningServer, exported_model: Path, tmp_path: Path
 ) -> None:
-    code, message = refused(str(tmp_path / "nowhere"), port=server.port)
+    model = shutil.copytree(exported_model, tmp_path / "model")
+    encoder = model / "encoder.onnx"
+    encoder.write_bytes(bytes(encoder.stat().st_size))  # found out by whoever loads it
+    code, message = refused(str(model), port=server.port)
     assert code == 2
     assert "Address already in use. Choose another --host or --port." in message
 
@@ -128,9 +143,10 @@ def test_a_key_file_without_keys_does_not_mean_that_everybody_may_ask(
     assert (code, "does not exist" in message) == (4, True)
 
 
-def test_a_hang_up_before_there_is_a_model_changes_nothing() -> None:
-    program = """
+def test_a_hang_up_before_there_is_a_model_changes_nothing(exported_model: Path) -> None:
+    program = f"""
 import os, signal
+from pathlib import Path
 from bert4rec.serving import server
 
 def create_app(_):
@@ -138,7 +154,8 @@ def create_app(_):
     raise SystemExit(7)
 
 server.create_app = create_app
-server.serve(None, host="127.0.0.1", port=0)
+settings = server.Settings(Path({str(exported_model)!r}), "sqlite:///:memory:")
+server.serve(settings, host="127.0.0.1", port=0)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
 

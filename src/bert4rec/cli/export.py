@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import print_json, print_table, say, this_command
+from bert4rec.cli.console import count, print_json, print_table, say, this_command
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.recommend import open_dataset
@@ -59,12 +59,15 @@ def export_command(
     require_torch()
     require_exporters()
     from bert4rec.artefact import refuse_existing
-    from bert4rec.serving.export import export_run
+    from bert4rec.serving.export import check_exportable, export_run
     from bert4rec.serving.onnx_engine import MANIFEST
+    from bert4rec.training.models import MODELS
     from bert4rec.training.run import Run
 
     refuse_existing(output, MANIFEST, overwrite=overwrite)
     opened = Run.open(run)
+    kind = MODELS[opened.plan.model]
+    check_exportable(kind.network, kind.title)
     opened.verify()
     if verify or int8:
         compared = _compare(opened, data, int8=int8)
@@ -100,4 +103,4 @@ def _show(compared: "Comparison") -> None:
         for protocol, label in PROTOCOLS.items()
     ]
     print_table(["NDCG@10 on validation items", "before", "after"], rows)
-    say(f"{compared.users:,} users, judged with the weights that never saw these items.")
+    say(f"{count(compared.users, 'user')}, judged with the weights that never saw these items.")

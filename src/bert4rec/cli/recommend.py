@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import print_json, print_table, progress, say, warn
+from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.cli.data import Flag
 from bert4rec.errors import NotFoundError, UsageError
 
@@ -179,26 +179,28 @@ def _recommend_file(
         say("What is finished is kept: the same command goes on from here.")
         raise
     if tally.resumed:
-        say(f"{tally.resumed:,} users had been answered before.")
+        say(f"{count(tally.resumed, 'user')} had been answered before.")
     if tally.unknown:
-        warn(f"{tally.unknown:,} actions on items that the model does not know were skipped.")
+        warn(f"Skipped {count(tally.unknown, 'action')} on items that the model does not know.")
     if tally.fallbacks:
-        warn(f"{tally.fallbacks:,} users have no known item in their history and get the most popular ones.")
-    say(f"Wrote {output}: {tally.users:,} users.")
+        warn(
+            f"No known item in the history of {count(tally.fallbacks, 'user')}: they get the most popular ones."
+        )
+    say(f"Wrote {output}: {count(tally.users, 'user')}.")
 
 
 def _show(found: "Recommendation") -> None:
     if found.unknown_items:
         warn(f"The model does not know {', '.join(found.unknown_items)}; skipped.")
     if found.fallback:
-        warn(
-            "No known item to go by: these are the most popular ones, and the score is how often they occur."
-        )
+        warn("No known item to go by: these are the most popular ones.")
     if not found.items:
         say("Nothing is left to recommend.")
         return
-    rows = [(item.title or item.item_id, item.item_id, f"{item.score:.4f}") for item in found.items]
-    print_table([f"after {found.used} items" if found.used else "popular", "id", "score"], rows)
+    # Popularity is a count.
+    form, measure = (",.0f", "actions") if found.fallback else (".4f", "score")
+    rows = [(item.title or item.item_id, item.item_id, format(item.score, form)) for item in found.items]
+    print_table([f"after {count(found.used, 'item')}" if found.used else "popular", "id", measure], rows)
 
 
 def open_dataset(path: Path) -> "Dataset":

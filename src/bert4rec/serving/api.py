@@ -69,14 +69,12 @@ class Options(Shape):
 class ByHistory(Options):
     """Recommend by a history that the request carries. Nothing is stored."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"history": ["i1", "i7", "i3"], "k": 10}]})
     history: History
 
 
 class ByUser(Options):
     """Recommend by the events that were stored for a user."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"user_id": "u42", "k": 10}]})
     user_id: Id
 
 
@@ -93,11 +91,7 @@ RecommendRequest = Annotated[
 class BatchRequest(Shape):
     """Up to 256 requests at once. Each is judged by itself: a wrong one does not spoil the others."""
 
-    requests: list[Any] = Field(
-        max_length=MAX_BATCH,
-        description="Each as the body of /v1/recommend.",
-        examples=[[{"history": ["i1"]}, {"user_id": "u42", "k": 3}]],
-    )
+    requests: list[Any] = Field(max_length=MAX_BATCH, description="Each as the body of /v1/recommend.")
 
 
 class RankRequest(Shape):

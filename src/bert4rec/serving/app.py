@@ -25,7 +25,14 @@ from starlette.exceptions import HTTPException
 from bert4rec import __version__
 from bert4rec.serving import api
 from bert4rec.serving.batcher import OverloadedError, TooLateError
-from bert4rec.serving.documents import DESCRIPTION, PROBLEM_RESPONSE, describe_keys, docs_page
+from bert4rec.serving.documents import (
+    DESCRIPTION,
+    PROBLEM_RESPONSE,
+    describe_keys,
+    docs_page,
+    example_bodies,
+    with_examples,
+)
 from bert4rec.serving.gate import Gate
 from bert4rec.serving.history import StoreError, open_store
 from bert4rec.serving.keys import Keys
@@ -77,8 +84,14 @@ def create_app(settings: Settings) -> Gate:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # we count for ourselves
     )
     operations = operations_of(service)
+    examples = example_bodies(models.current.recommender.catalogue.ids)
     for path, operation in operations.items():
-        app.post(path, response_model=operation.content, status_code=operation.status)(operation.call)
+        app.post(
+            path,
+            response_model=operation.content,
+            status_code=operation.status,
+            openapi_extra=with_examples(examples[path]),
+        )(operation.call)
     add_items(app, service)
     add_users(app, service)
     add_health(app, service)
@@ -215,8 +228,9 @@ def add_page(app: FastAPI, page: dict[str, tuple[bytes, str]]) -> None:
     """What people look at."""
 
     @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return Response(docs_page(app.openapi()), media_type="text/html", headers=DOCS_HEADERS)
+    async def docs(request: Request) -> Response:
+        content = docs_page(app.openapi(), request.url.netloc)
+        return Response(content, media_type="text/html", headers=DOCS_HEADERS)
 
     async def give(request: Request) -> Response:
         content, media_type = page[request.url.path]

@@ -4,7 +4,8 @@ The usual viewers fetch scripts from elsewhere; this page is plain HTML and fetc
 """
 
 import json
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ _KEYS = {
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
     "summary{cursor:pointer;padding:.4rem 0}code,pre{font:14px/1.4 ui-monospace,monospace}"
-    "pre{background:#f5f6f8;padding:1rem;overflow:auto}"
+    "pre{background:#f5f6f8;padding:1rem;white-space:pre-wrap;overflow-wrap:anywhere}"
 )
 
 
@@ -42,10 +43,39 @@ def describe_keys(app: "FastAPI", *, open_paths: Collection[str]) -> None:
             operation["security"] = []
 
 
-def docs_page(document: dict[str, Any]) -> bytes:
-    """The document as one HTML page."""
+def example_bodies(ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Bodies for each path that takes one, by what they show. With ids the model knows, they work as they are."""
+    history, items, user = list(ids[:3]), list(ids[-3:]), "ann"
+    bought = {
+        "event_id": "order-1017-1",
+        "user_id": user,
+        "item_id": ids[0],
+        "timestamp": "2026-01-31T12:00:00Z",
+        "event_type": "purchase",
+    }
+    return {
+        "/v1/recommend": {
+            "by-history": {"history": history, "k": 5},
+            "by-user": {"user_id": user, "k": 5},
+            "choice": {"history": history, "k": 2, "candidates": items, "exclude_seen": False},
+        },
+        "/v1/recommend/batch": {"two": {"requests": [{"history": history}, {"user_id": user, "k": 3}]}},
+        "/v1/rank": {"three": {"history": history, "items": items}},
+        "/v1/explain": {"one": {"history": history, "item_id": ids[-1]}},
+        "/v1/events": {"purchase": {"events": [bought]}},
+    }
+
+
+def with_examples(bodies: dict[str, Any]) -> dict[str, Any]:
+    """What the document says of an operation beside what FastAPI makes of its types."""
+    examples = {name: {"value": body} for name, body in bodies.items()}
+    return {"requestBody": {"content": {"application/json": {"examples": examples}}}}
+
+
+def docs_page(document: dict[str, Any], host: str) -> bytes:
+    """The document as one HTML page; `host` is how the reader reached the service."""
     operations = [
-        _operation(method, path, operation)
+        _operation(method, path, operation, host)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
@@ -64,14 +94,25 @@ def docs_page(document: dict[str, Any]) -> bytes:
     return "".join(parts).encode()
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
+def _operation(method: str, path: str, operation: dict[str, Any], host: str) -> str:
     facts = {
         name: operation[name] for name in ("parameters", "requestBody", "responses") if name in operation
     }
     return (
         f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
-        f"{escape(operation.get('description', ''))}</summary>{_json(facts)}</details>"
+        f"{escape(operation.get('description', ''))}</summary>"
+        f"{_commands(operation, host + path)}{_json(facts)}</details>"
     )
+
+
+def _commands(operation: dict[str, Any], address: str) -> str:
+    """The examples, to be pasted into a terminal."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    bodies = (
+        json.dumps(example["value"], ensure_ascii=False) for example in content.get("examples", {}).values()
+    )
+    commands = "\n".join(f"curl --json {shlex.quote(body)} {shlex.quote(address)}" for body in bodies)
+    return f"<pre>{escape(commands)}</pre>" if commands else ""
 
 
 def _json(value: object) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 _OPSET, _IR_VERSION = 20, 10
 """What the oldest ONNX Runtime that we allow can read."""
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+_LINEAR = torch.ops.aten.linear.default
+
+
+def check_exportable(network: type[nn.Module], title: str) -> None:
+    if not issubclass(network, BERT4Rec | SASRec):
+        raise UsageError(f"{title} cannot be exported: ask the run itself with `bert4rec recommend`.")
 
 
 def export_run(
@@ -86,10 +93,7 @@ def export_model(
 
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
     """
-    if not isinstance(model, BERT4Rec | SASRec):
-        raise UsageError(
-            f"{type(model).__name__} cannot be exported: ask the run itself with `bert4rec recommend`."
-        )
+    check_exportable(type(model), type(model).__name__)
     max_history = max_history_of(model)
     model = model.cpu().eval()
     # [V + 2, D]: the table whose rows answer queries; of most models also that of their inputs.
@@ -152,7 +156,10 @@ def _graphs(model: Any, max_history: int, *, int8: bool) -> "Iterator[tuple[str,
         yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
 
 
-def _trace(module: nn.Module, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
+def _trace(module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
+    translations: dict[Callable[..., Any], Callable[..., Any]] = {_LINEAR: _multiply_and_add}
+    if isinstance(module.model, BERT4Rec):
+        translations[_ATTENTION] = _attend
     with torch.inference_mode(), _quiet():
         program = torch.onnx.export(
             module.eval(),
@@ -163,13 +170,41 @@ def _trace(module: nn.Module, example: Tensor, dynamic: dict[int, Any], output: 
             output_names=[output],
             opset_version=_OPSET,
             verbose=False,
+            custom_translation_table=translations,
         )
     assert program is not None
     made = program.model_proto
     graph = made.graph
-    for part in (made, graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+    graph.ClearField("value_info")  # shapes that readers infer, and that quantising would make wrong
+    for part in (made, graph, *graph.node, *graph.input, *graph.output):
         part.ClearField("metadata_props")  # where in our source each node came from
     return made
+
+
+def _operators() -> Any:
+    from onnxscript import opset20
+
+    assert opset20.version == _OPSET
+    return opset20
+
+
+def _multiply_and_add(x: Any, weight: Any, bias: Any) -> Any:
+    """An affine map of all tokens as one matrix, so that ONNX Runtime adds the bias while it multiplies."""
+    op = _operators()
+    num_outputs, num_inputs = map(int, weight.shape)
+    tokens = op.Reshape(x, op.Constant(value_ints=[-1, num_inputs]))
+    shape = op.Concat(op.Shape(x, end=-1), op.Constant(value_ints=[num_outputs]), axis=0)
+    return op.Reshape(op.Gemm(tokens, weight, bias, transB=1), shape)
+
+
+def _attend(query: Any, key: Any, value: Any, visible: Any) -> Any:
+    """Attention where every token sees at least [mask]. torch's own translation, which SASRec needs for an empty
+    history, looks through all weights for those of tokens that see nothing."""
+    op = _operators()
+    scale = op.Constant(value_float=int(query.shape[-1]) ** -0.5)
+    bias = op.Where(visible, op.Constant(value_float=0.0), op.Constant(value_float=float("-inf")))
+    scores = op.MatMul(op.Mul(query, scale), op.Transpose(key, perm=[0, 1, 3, 2]))
+    return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
 
 
 def _head() -> "onnx.ModelProto":

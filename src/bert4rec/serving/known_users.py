@@ -20,10 +20,20 @@ def user_number(dataset: Dataset, user: str) -> int:
     """The place of a user in the dataset, by the original id."""
     import polars as pl
 
-    found = (dataset.users()["id"].cast(pl.String) == user).arg_true()
+    ids = dataset.users()["id"].cast(pl.String)
+    found = (ids == user).arg_true()
     if not len(found):
-        raise NotFoundError(f"{dataset.path} knows no user {user!r}.")
+        raise NotFoundError(f"{dataset.path} knows no user {user!r}{_why_unknown(dataset, ids[0])}")
     return int(found[0])
+
+
+def _why_unknown(dataset: Dataset, example: str) -> str:
+    filters = dataset.manifest["filters"]
+    fewest = max(filters["min_user_actions"], filters["k_core"])
+    dropped = (
+        f" Users with fewer than {fewest} actions were dropped by `bert4rec prepare`." if fewest > 1 else ""
+    )
+    return f"; one that it knows is {example!r}.{dropped} Models such as BERT4Rec also take actions, with --history."
 
 
 def history_of(dataset: Dataset, user: int) -> list[str]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert4rec.artefact import read_manifest
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.serving import onnx_engine
 from bert4rec.serving.batcher import Batcher
 from bert4rec.serving.engine import Numbers, Scores
@@ -41,15 +41,26 @@ class Sample(NamedTuple):
     history: list[str]
 
 
-def open_model(path: Path, threads: int) -> Recommender:
-    """An exported model, warm. Never a run: that would need torch."""
-    is_model = (path / onnx_engine.MANIFEST).is_file()
-    if not is_model and ((path / "run.json").is_file() or (path / "config.json").is_file()):
+def check_folder(path: Path) -> None:
+    """Raise at once where no exported model is. A run does not do: it would need torch."""
+    if (path / onnx_engine.MANIFEST).is_file():
+        read_manifest(path, onnx_engine.MANIFEST, kind="model", schema=onnx_engine.SCHEMA)
+        return
+    if (path / "model" / onnx_engine.MANIFEST).is_file():
+        command = shlex.join(["bert4rec", "serve", str(path / "model")])
+        raise NotFoundError(f"{path} is not a model, but holds one. Serve it with: {command}")
+    if (path / "run.json").is_file() or (path / "config.json").is_file():
         command = shlex.join(["bert4rec", "export", str(path), "-o", f"{path}-model"])
         raise UsageError(
             f"{path} is a training run; the service needs an exported model. Make one with: {command}"
         )
-    read_manifest(path, onnx_engine.MANIFEST, kind="model", schema=onnx_engine.SCHEMA)
+    found = "is not" if path.exists() else "does not exist; expected"
+    raise NotFoundError(f"{path} {found} a model. Make one with: bert4rec export RUN -o MODEL")
+
+
+def open_model(path: Path, threads: int) -> Recommender:
+    """An exported model, warm."""
+    check_folder(path)
     recommender = Recommender.load(path, threads=threads)
     warm(recommender)
     return recommender

@@ -47,6 +47,8 @@ class OnnxEngine:
         return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])
 
     def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        if len(histories) == 1:
+            return self._best(self._encode(histories), excluded, k)
         queries = self.queries(histories)
         rows_at_once = max(_ROWS_AT_LEAST, _SCORES_AT_ONCE // len(self.bias))
         found = [self._best(queries[rows], excluded[rows], k) for rows in by_rows(len(queries), rows_at_once)]
@@ -60,12 +62,11 @@ class OnnxEngine:
         return queries
 
     def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        rows, items = excluded.flat()
         asked = {
             "query": queries,
             "rows": self.rows,
             "bias": self.bias,
-            "excluded": np.stack([rows, items - np.int64(1)], axis=1),
+            "excluded": _places(excluded),
             "k": np.array([k]),
         }
         scores, places = self._head.run(["scores", "places"], asked)
@@ -84,6 +85,15 @@ def read_model(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA)
     verify_files(folder, manifest)
     return manifest
+
+
+def _places(excluded: Histories) -> NDArray[np.int64]:
+    """[E, 2]: row and column of every score that is struck out."""
+    is_one = len(excluded) == 1  # a single request should not have to wait for what many need
+    rows, items = (0, excluded.items[excluded.begin[0] : excluded.end[0]]) if is_one else excluded.flat()
+    places = np.empty((len(items), 2), np.int64)
+    places[:, 0], places[:, 1] = rows, items - 1
+    return places
 
 
 def _session(path: Path, threads: int) -> Any:

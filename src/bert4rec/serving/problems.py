@@ -86,12 +86,28 @@ def invalid_body(error: "ValidationError") -> ProblemError:
 
 def invalid(errors: "Sequence[ErrorDetails]") -> ProblemError:
     """What is wrong with a request, field by field. What was sent is not quoted: it may be anything."""
-    found = [{"field": _field(each["loc"]), "message": each["msg"]} for each in errors]
+    found = [{"field": _field(each["loc"]), "message": _message(each)} for each in errors]
     if errors[0]["type"] == "json_invalid":
         return ProblemError(400, "invalid_json", found[0]["message"])
     detail = "; ".join(f"{each['field']}: {each['message']}" for each in found[:3])
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
     return ProblemError(422, "invalid_request", detail + more, errors=found[:20])
+
+
+def _message(error: "ErrorDetails") -> str:
+    """What is wrong; in our words where pydantic's do not say what to send instead."""
+    match error["type"], error["loc"]:
+        case "missing", (kind, "history") if kind == BY_HISTORY:
+            return "missing (send either history or user_id)"
+        case "extra_forbidden", (kind, "history") if kind == BY_USER:
+            return "send either history or user_id, not both"
+        case "extra_forbidden", _:
+            return "unknown field"
+        case "missing", _:
+            return "missing"
+        case "string_type", _:  # numbers, mostly: ids are written as in the log
+            return "must be a text, in quotes"
+    return error["msg"]
 
 
 def _field(place: tuple[int | str, ...]) -> str:

@@ -23,6 +23,7 @@ from bert4rec.errors import UsageError
 from bert4rec.serving.app import Settings, check, create_app
 from bert4rec.serving.gate import Gate
 from bert4rec.serving.metrics import MULTIPROCESS_FOLDER
+from bert4rec.serving.models import check_folder
 from bert4rec.serving.protocol import BoundedProtocol
 
 GRACE = 30
@@ -46,6 +47,7 @@ log = logging.getLogger("bert4rec.serving")
 
 def serve(settings: Settings, *, host: str, port: int, workers: int = 1) -> None:
     """Listen until told to stop. Mistakes in the settings are raised before the port opens."""
+    check_folder(settings.model)  # first: a slip in its name is not to be hidden by a port that is taken
     logging.config.dictConfig(LOGGING)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to go back from
     listener = _bind(host, port)
@@ -103,7 +105,8 @@ def _announce(listener: socket.socket) -> None:
     """From here on, clients may connect; they wait the moment until the first worker is there."""
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]
-    log.info("Serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+    address = f"[{host}]" if ":" in host else host
+    log.info("Serving on http://%s:%d: a page at /, what can be asked at /docs.", address, port)
 
 
 @contextmanager
