@@ -4,9 +4,10 @@ Weights are random, histories synthetic, in the shape of a data set. One thread.
 write first: histories padded to the longest the model takes, `nn.TransformerEncoder`, scores, `topk`.
 
 `python -m benchmarks.recommend cuda` measures a GPU instead: users a second from arrays in memory, and from file
-to file where polars is installed.
+to file where polars is installed. With `--json`, it prints the lines of `results/speed-recommend.jsonl`.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,9 +38,9 @@ from bert4rec.training.device import Placement, place
 
 K = 10
 CPU = Placement(torch.device("cpu"), None)
-SHAPES = {"beauty": None, "ml-1m": None, "beauty, a million items": 1_000_000}
 USERS = 2048
 TURNS, TURN_SECONDS = 6, 0.4
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,32 +55,31 @@ class Contestants:
 
 
 def main() -> None:
-    if "cuda" in sys.argv:
-        for shape in ("ml-1m", "beauty"):
-            measure_gpu(shape)
+    shapes = list(map(measure_gpu, ("ml-1m", "beauty"))) if "cuda" in sys.argv else measure_cpu()
+    if "--json" in sys.argv:
+        print("\n".join(map(json.dumps, shapes)))  # noqa: T201
         return
+    table = Table("shape", "", box=None, header_style="bold")
+    for shape in shapes:
+        name = f"{shape['recommend']}, {shape['items']:,} items, {shape['device']}"
+        for what, found in (*shape["milliseconds"].items(), *shape["users_per_second"].items()):
+            table.add_row(name, what, f"{found:,.2f}" if found < 1000 else f"{found:,.0f}")
+            name = ""
+    Console().print(table)
+
+
+def measure_cpu() -> list[Line]:
     torch.set_num_threads(1)
-    single = Table("one request, ms", "PyTorch eager", "exported", "ratio", box=None, header_style="bold")
-    bulk = Table("users/s", "plain", "run", "ratio", "exported", "ratio", box=None, header_style="bold")
-    for shape, num_items in SHAPES.items():
+    lines = []
+    for shape, num_items in (("beauty", None), ("ml-1m", None), ("beauty", 1_000_000)):
         with TemporaryDirectory() as scratch:
-            made = contestants(shape.partition(",")[0], num_items, Path(scratch) / "model")
-            eager, exported = single_request(made)
-            single.add_row(shape, f"{eager:.2f}", f"{exported:.2f}", f"{eager / exported:.1f}")
-            plain, run, exported = users_per_second(made)
-            cells = (
-                f"{plain:,.0f}",
-                f"{run:,.0f}",
-                f"{run / plain:.1f}",
-                f"{exported:,.0f}",
-                f"{exported / plain:.1f}",
-            )
-            bulk.add_row(shape, *cells)
-    for table in (single, bulk):
-        Console().print(table)
+            made = contestants(shape, num_items, Path(scratch) / "model")
+            line = describe(shape, made.model.num_items, CPU)
+            lines.append({**line, "milliseconds": single_request(made), "users_per_second": bulk(made)})
+    return lines
 
 
-def measure_gpu(shape: str, users: int = 200_000) -> None:
+def measure_gpu(shape: str, users: int = 200_000) -> Line:
     """Every user of the shape, as often as it takes."""
     placement = place("cuda")
     dataset = synthetic_dataset(shape)
@@ -94,14 +95,18 @@ def measure_gpu(shape: str, users: int = 200_000) -> None:
     began = time.perf_counter()
     for part in by_rows(users, USERS_PER_PART):
         recommender.top_rows(many[part], many[part], K)
-    speeds = [f"{users / (time.perf_counter() - began):,.0f} users/s in memory"]
+    speeds = {"run": users / (time.perf_counter() - began)}
     if find_spec("polars"):
         with TemporaryDirectory() as scratch:
             source = write_lists(many, Path(scratch) / "users.parquet")
             began = time.perf_counter()
             recommend_file(recommender, Request(source, Path(scratch) / "out.parquet", k=K))
-            speeds.append(f"{users / (time.perf_counter() - began):,.0f} from file to file")
-    Console().print(f"{shape}'s shape, d=64, {placement.name}: {', '.join(speeds)}")
+            speeds["file to file"] = users / (time.perf_counter() - began)
+    return {**describe(shape, dataset.num_items, placement), "milliseconds": {}, "users_per_second": speeds}
+
+
+def describe(shape: str, num_items: int, placement: Placement) -> Line:
+    return {"recommend": shape, "items": num_items, "dim": 64, "device": placement.name}
 
 
 def write_lists(histories: Histories, path: Path) -> Path:
@@ -138,7 +143,7 @@ def contestants(shape: str, num_items: int | None, folder: Path) -> Contestants:
     )
 
 
-def single_request(made: Contestants) -> tuple[float, float]:
+def single_request(made: Contestants) -> dict[str, float]:
     """Milliseconds for one history after another, by the same model in PyTorch and exported."""
     questions = [made.histories[row : row + 1].flat()[1] for row in range(200)]
     number = iter(range(10**9))
@@ -159,11 +164,11 @@ def single_request(made: Contestants) -> tuple[float, float]:
         made.exported.top([Question(seen, K, seen)])
 
     eager_seconds, exported_seconds = seconds_each(eager, exported)
-    return 1000 * eager_seconds, 1000 * exported_seconds
+    return {"PyTorch": 1000 * eager_seconds, "exported": 1000 * exported_seconds}
 
 
-def users_per_second(made: Contestants) -> tuple[float, float, float]:
-    """By the plain loop, by the run as it is, and by the exported model."""
+def bulk(made: Contestants) -> dict[str, float]:
+    """Users a second, by the plain loop, by the run as it is, and by the exported model."""
     batch, length = 128, made.model.config.max_length
     if made.model.num_items > 10**5:
         batch = 16
@@ -182,7 +187,11 @@ def users_per_second(made: Contestants) -> tuple[float, float, float]:
     some = made.histories if made.model.num_items <= 10**5 else made.histories[:128]
     ours = [lambda: made.run.top_rows(some, some, K), lambda: made.exported.top_rows(some, some, K)]
     seconds = seconds_each(plain, *ours)
-    return batch / seconds[0], len(some) / seconds[1], len(some) / seconds[2]
+    return {
+        "plain": batch / seconds[0],
+        "run": len(some) / seconds[1],
+        "exported": len(some) / seconds[2],
+    }
 
 
 def seconds_each(*calls: Callable[[], object]) -> list[float]:

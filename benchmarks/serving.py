@@ -65,7 +65,7 @@ def main() -> None:
             found["overload"] = overload(port, requests, statistics.median(batched))
             found["events_per_second"] = round(events_per_second(port))
             found["resident_mb"] = round(resident_mb(pid))
-    print(json.dumps(found, indent=2))  # noqa: T201
+    print(json.dumps(found))  # noqa: T201
 
 
 def load(port: int, requests: list[bytes], seconds: float, connections: int = CONNECTIONS) -> Outcome:

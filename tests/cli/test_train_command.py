@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.cli.train import refuse_unknown
+from bert4rec.cli.train import LiveLine, refuse_unknown
 from bert4rec.errors import UsageError
+from bert4rec.training.loop import Progress
 from bert4rec.training.models import MODELS
+from bert4rec.training.train import Pace
 from tests.cli.test_data_commands import bert4rec, write_log
 
 SHORT = [
@@ -67,7 +69,28 @@ def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Pa
     assert bert4rec(*again, *SHORT).returncode == 0
     assert bert4rec(*again, "--resume", "--seed", "7").returncode == 2
     assert bert4rec(*again, "--resume").returncode == 0
-    assert len(results.read_text().splitlines()) == 2
+    lines = results.read_text().splitlines()
+    assert len(lines) == 2
+    # Killed before both lines were written: the next call writes them.
+    results.write_text(lines[0] + "\n")
+    assert bert4rec(*again, "--resume").returncode == 0
+    assert set(results.read_text().splitlines()) == set(lines)
+
+
+def test_a_line_of_progress_tells_all_in_80_columns_and_its_speed_is_that_of_training_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("bert4rec.cli.train.say", told.append)
+    line = LiveLine()
+    line.stage("selection", 12_000)
+    line.progress("selection", Progress(step=10_900), Pace(5.2, 256_000.0, 1.1))
+    mark = {"step": 11_000, "loss": 5.12345, "value": 0.5182}
+    with_validation = Pace(5.12345, samples_per_second=2_000.0, seconds_left=500.0)
+    line.progress("selection", Progress(11_000, 11_000, 0.5182, history=[mark]), with_validation)
+    text = "step 11000/12000, loss 5.123, NDCG@10 0.5182, 256,000 samples/s, 0:00:01 left"
+    assert told[-1] == f"{text}: the best so far"
+    assert len(f"⠋ {text}") <= 80
 
 
 @pytest.fixture

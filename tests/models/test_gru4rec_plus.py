@@ -3,7 +3,7 @@ from math import log
 import pytest
 
 from tests.evaluation.tiny import dataset_of
-from tests.models.tiny import fill, first_row, learns_the_cycle, untrained
+from tests.models.tiny import can_tell, fill, first_row, learns_the_cycle, untrained
 from tests.training.tiny import make_task, tiny_config
 
 WITHOUT_DROPOUT = ("model.max_length=8", "model.embedding_dropout=0", "model.hidden_dropout=0")
@@ -42,3 +42,9 @@ def test_one_table_serves_input_and_output() -> None:
     model, other = untrained("gru4rec+"), untrained("gru4rec")
     assert model.table is model.item_table.weight
     assert other.table is not other.item_table.weight
+
+
+def test_it_is_blind_to_users_but_not_to_order_or_to_what_came_long_before() -> None:
+    assert not can_tell("gru4rec+", (0, [1, 2, 3]), (1, [1, 2, 3]))
+    assert can_tell("gru4rec+", (0, [1, 2, 3]), (0, [2, 1, 3]))
+    assert can_tell("gru4rec+", (0, [1, 2, 3]), (0, [2, 3]))

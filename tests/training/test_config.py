@@ -45,6 +45,36 @@ def test_bert4rec_also_comes_in_the_papers_own_values() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "dim", "heads", "max_length", "mask_probability"),
+    [
+        ("beauty", 256, 8, 50, 0.6),
+        ("steam", 128, 4, 50, 0.4),
+        ("ml-1m", 256, 8, 200, 0.2),
+        ("ml-20m", 256, 8, 200, 0.2),
+    ],
+)
+def test_the_papers_own_values_are_those_of_the_paper_and_its_code(
+    name: str, dim: int, heads: int, max_length: int, mask_probability: float
+) -> None:
+    """Section 4.3: two layers, heads of 32, AdamW with rate 1e-4 and decay 0.01, batches of 256, clipping at 5."""
+    config = make_config("bert4rec", load_preset("bert4rec", f"{name}-paper"))
+    model, training = config.model, config.training
+    assert (model.dim, model.heads, model.layers, model.max_length) == (dim, heads, 2, max_length)
+    assert config.objective.mask_probability == mask_probability
+    assert config.objective.last_item_share > 0
+    assert config.objective.prefix_share == 0
+    assert (training.learning_rate, training.weight_decay, training.batch_size) == (1e-4, 0.01, 256)
+    assert training.clip_norm == 5
+
+
+@pytest.mark.parametrize("model", ["sasrec", "gru4rec+"])
+def test_softmax_presets_compare_with_all_items_and_the_others_with_drawn_ones(model: str) -> None:
+    for name in set(preset_names(model)) - {"demo"}:
+        loss = make_config(model, load_preset(model, name)).objective.loss
+        assert (loss == "cross-entropy") == name.endswith("-softmax")
+
+
 @each_model
 def test_every_value_of_a_preset_is_a_setting_and_is_taken_over(model: str) -> None:
     for name in preset_names(model):

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import resources
+from json import dumps
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -104,7 +105,7 @@ def train_command(
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
     from bert4rec.training.results import append_results
-    from bert4rec.training.run import MANIFEST, Plan
+    from bert4rec.training.run import Plan
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
 
@@ -125,7 +126,6 @@ def train_command(
             test=test,
         )
         clear_run(output, overwrite=overwrite)
-    was_finished = (output / MANIFEST).exists()
     with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
         around = Surroundings(placement, line, compile_step, switch.is_on, began)
         try:
@@ -133,11 +133,12 @@ def train_command(
         except Interrupted:
             kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
             options = [str(word) for option, value in kept.items() if value for word in (option, value)]
+            options += [*([] if compile_step else ["--no-compile"]), *(["--json"] if json else [])]
             command = [this_command(), "train", str(dataset), "-o", str(output), "--resume", *options]
             say(f"A checkpoint is written. Go on with:\n  {shlex.join(command)}")
             raise
     lines = run.result["lines"]
-    if results and not was_finished:
+    if results and not is_in(results, lines):
         append_results(results, run)
     if json:
         print_json(lines)
@@ -201,6 +202,12 @@ def refuse_run(folder: Path, *, overwrite: bool) -> None:
     refuse_existing(folder, "config.json", overwrite=overwrite)
 
 
+def is_in(results: Path, lines: "Sequence[dict[str, Any]]") -> bool:
+    """Whether a file has these lines: an earlier call may have been killed before or after it added them."""
+    there = set(results.read_text(encoding="utf-8").splitlines()) if results.exists() else set()
+    return all(dumps(line, ensure_ascii=False) in there for line in lines)
+
+
 def clear_run(folder: Path, *, overwrite: bool) -> None:
     """Make room for a new run, if that is wanted."""
     refuse_run(folder, overwrite=overwrite)
@@ -239,6 +246,8 @@ class LiveLine:
     def __init__(self, tracker: "Tracker | None" = None) -> None:
         self._tracker = tracker
         self._steps = 0
+        self._speed = self._seconds_a_step = 0.0
+        self._was_between = False
         self._status: Status | None = None
 
     def __enter__(self) -> "LiveLine":
@@ -249,7 +258,7 @@ class LiveLine:
 
     def stage(self, stage: "Stage", steps: int) -> None:
         self._stop()
-        self._steps = steps
+        self._steps, self._was_between = steps, False
         if stage == "selection":
             most = count(steps, "step")
             say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
@@ -265,14 +274,24 @@ class LiveLine:
         if is_mark and self._tracker:
             for name in last.keys() & {"loss", "value"}:
                 self._tracker(f"{stage}/{name}", last[name], progress.step)
-        text = f"step {progress.step:,} of {self._steps:,}  loss {pace.loss:.4f}"
+        self._note_pace(progress.step, pace, is_mark=is_mark)
+        left = timedelta(seconds=round(self._seconds_a_step * (self._steps - progress.step)))
+        text = f"step {progress.step}/{self._steps}, loss {pace.loss:.3f}, "
         if progress.best_step:
-            text += f"  NDCG@10 {last['value']:.4f} (best {progress.best_value:.4f})"
-        speed = f"  {pace.samples_per_second:,.0f} samples/s"
+            text += f"NDCG@10 {last['value']:.4f}, "
+        text += f"{self._speed:,.0f} samples/s, {left} left"
         if is_mark:
-            say(text + speed)
+            is_best = progress.best_step == progress.step
+            say(text + (": the best so far" if is_best else ""))
         if self._status:
-            self._status.update(f"{timedelta(seconds=round(pace.seconds_left))} left  {text}{speed}")
+            self._status.update(text)
+
+    def _note_pace(self, step: int, pace: "Pace", *, is_mark: bool) -> None:
+        """Between marks where there is time: what is measured at a mark has the validation in it."""
+        if not (is_mark and self._was_between):
+            self._speed = pace.samples_per_second
+            self._seconds_a_step = pace.seconds_left / max(1, self._steps - step)
+        self._was_between = not is_mark
 
     def say(self, text: str) -> None:
         say(text)

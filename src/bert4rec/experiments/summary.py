@@ -7,23 +7,24 @@ from pathlib import Path
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
-from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, overall_cases
-from bert4rec.experiments.evidence import Evidence, Found, Line
+from bert4rec.experiments.cases import BERT4REC, SOFTMAX, overall_cases
+from bert4rec.experiments.evidence import Evidence, Found
 from bert4rec.experiments.layout import Row, Table
 from bert4rec.experiments.paper import printed
 from bert4rec.experiments.report import Report, read_report
 from bert4rec.experiments.report_text import surprise_list, table_text, verdict_table
+from bert4rec.experiments.summary_speed import recommending_table, serving_table, times_table, training_table
+from bert4rec.training.results import read_results
 
 MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
 END = "<!-- end -->"
 PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
 SHOWN = ("HR@10", "NDCG@10", "MRR")
-GOAL = "NDCG@10"
 
 
 def make_parts(folder: Path) -> dict[str, str]:
     """Name of a part, as it stands in its mark → the Markdown."""
-    report = read_report(folder)
+    report, lines = read_report(folder), list(read_results(folder))
     data = report.results.data
     return {
         "quality": table_text(quality_table(data)),
@@ -31,7 +32,9 @@ def make_parts(folder: Path) -> dict[str, str]:
         "verdicts": verdict_table(report),
         "surprises": surprise_list(report),
         "times": table_text(times_table(data)),
-        "speed": table_text(speed_table(report.results.benches)),
+        "speed": table_text(training_table(report.results.benches)),
+        "recommending": table_text(recommending_table([line for line in lines if "recommend" in line])),
+        "serving": table_text(serving_table([line for line in lines if "serve" in line])),
         "scale": table_text(_beyond_reach(report)),
     }
 
@@ -102,51 +105,6 @@ def baselines_table(evidence: Evidence) -> Table:
         )
     columns = ["HR@10", "paper", "NDCG@10", "paper", "HR@10, full", "NDCG@10, full"]
     return Table("", columns, rows, corner=evidence.facts.title)
-
-
-def times_table(data: Sequence[Evidence]) -> Table:
-    """From the start of the command until validation first passes what the paper has on the test items.
-
-    Only of runs that had the device to themselves.
-    """
-    rows = []
-    for evidence in data:
-        run = evidence.find(BERT4REC, stage="selection", part="valid")
-        goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
-        for line in run.lines if run and goal else ():
-            passed = next((each for each in line["validations"] if each["value"] >= goal), None)
-            if passed and not line["device_shared"]:
-                seconds = [f"{each['command_seconds']:.0f} s" for each in (passed, line["validations"][-1])]
-                cells = [f"{goal:.4f}", f"{passed['step']:,}", *seconds, line["device"]]
-                rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
-    columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
-    return Table("", columns, rows)
-
-
-def speed_table(lines: Sequence[Line]) -> Table:
-    """Training samples a second, beside the paper's and a plain loop's in the same process."""
-    rows = []
-    for line in lines:
-        if line.get("device_shared"):
-            continue
-        title = PAPER_NAMES.get(line["shape"], line["shape"])
-        lengths = printed("table4_max_length_d64", title, "N") or []
-        theirs = None
-        if line["dim"] == 64 and line["max_length"] in lengths:
-            place = lengths.index(line["max_length"])
-            theirs = printed("table4_max_length_d64", title, "samples_per_second_gtx1080ti", place)
-        speed = line["samples_per_second"]
-        cells = [
-            str(line["dim"]),
-            str(line["batch_size"]),
-            line["device"],
-            f"{speed:,.0f}",
-            f"{line['ratio']:.1f}" if "ratio" in line else "",
-            f"{speed / theirs:,.1f}" if theirs else "",
-        ]
-        rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
-    columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
-    return Table("", columns, rows, corner="shape")
 
 
 def _beyond_reach(report: Report) -> Table:

@@ -1,0 +1,112 @@
+"""Tables of the README about speed: training, recommending, serving. Lines are those that benchmarks print."""
+
+import statistics
+from collections.abc import Sequence
+
+from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES
+from bert4rec.experiments.evidence import Evidence, Line
+from bert4rec.experiments.layout import Row, Table
+from bert4rec.experiments.paper import printed
+
+GOAL = "NDCG@10"
+
+
+def times_table(data: Sequence[Evidence]) -> Table:
+    """From the start of the command until validation first passes what the paper has on the test items.
+
+    Only of runs that had the device to themselves.
+    """
+    rows = []
+    for evidence in data:
+        run = evidence.find(BERT4REC, stage="selection", part="valid")
+        goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
+        for line in run.lines if run and goal else ():
+            passed = next((each for each in line["validations"] if each["value"] >= goal), None)
+            if passed and not line["device_shared"]:
+                seconds = [f"{each['command_seconds']:.0f} s" for each in (passed, line["validations"][-1])]
+                cells = [f"{goal:.4f}", f"{passed['step']:,}", *seconds, line["device"]]
+                rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
+    columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
+    return Table("", columns, rows)
+
+
+def training_table(lines: Sequence[Line]) -> Table:
+    """Samples a second, beside the paper's and a plain loop's in the same process."""
+    rows = []
+    for line in lines:
+        if line.get("device_shared"):
+            continue
+        title = PAPER_NAMES.get(line["shape"], line["shape"])
+        lengths = printed("table4_max_length_d64", title, "N") or []
+        theirs = None
+        if line["dim"] == 64 and line["max_length"] in lengths:
+            place = lengths.index(line["max_length"])
+            theirs = printed("table4_max_length_d64", title, "samples_per_second_gtx1080ti", place)
+        speed = line["samples_per_second"]
+        cells = [
+            str(line["dim"]),
+            str(line["batch_size"]),
+            line["device"],
+            f"{speed:,.0f}",
+            f"{line['ratio']:.1f}" if "ratio" in line else "",
+            f"{speed / theirs:,.1f}" if theirs else "",
+        ]
+        rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
+    columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
+    return Table("", columns, rows, corner="shape")
+
+
+def recommending_table(lines: Sequence[Line]) -> Table:
+    """One request after another, and many users at once; lines of `benchmarks.recommend`."""
+    rows = []
+    for line in lines:
+        one, many = line["milliseconds"], line["users_per_second"]
+        cells = [
+            line["device"],
+            *(f"{one[name]:.2f} ms" if name in one else "" for name in ("PyTorch", "exported")),
+            f"{one['PyTorch'] / one['exported']:.1f}" if one else "",
+            *(f"{many[name]:,.0f}" if name in many else "" for name in ("plain", "run", "exported")),
+            f"{many['exported'] / many['plain']:.1f}" if "plain" in many else "",
+            f"{many['file to file']:,.0f}" if "file to file" in many else "",
+        ]
+        rows.append(Row(f"{PAPER_NAMES[line['recommend']]}, {line['items']:,} items", cells))
+    columns = [
+        "device",
+        "a request, PyTorch",
+        "exported",
+        "times",
+        "users/s, plain loop",
+        "run",
+        "exported",
+        "times",
+        "from file to file",
+    ]
+    return Table("", columns, rows, corner="shape")
+
+
+def serving_table(lines: Sequence[Line]) -> Table:
+    """Medians over the turns of `benchmarks.serving`."""
+    rows = []
+    for line in lines:
+        batched, inside = line["serve"], line["serve_unbatched"]
+        flood = line["overload"]
+        measured = {
+            "requests a second, batched": f"{statistics.median(batched['requests_per_second']):,.0f}",
+            "requests a second, model called in the handler": (
+                f"{statistics.median(inside['requests_per_second']):,.0f}"
+            ),
+            "times": f"{statistics.median(line['ratio']):.2f}",
+            "p50 and p99, 32 connections": (
+                f"{statistics.median(batched['p50_ms']):.0f} and {statistics.median(batched['p99_ms']):.0f} ms"
+            ),
+            "p50, one connection": f"{line['alone_p50_ms']:.1f} ms",
+            "at four times the load": (
+                f"{flood['answered_per_second']:,} answered a second, {flood['statuses'].get('503', 0):,} times "
+                f"503, {flood['unanswered']} unanswered"
+            ),
+            "events a second, each on disk": f"{line['events_per_second']:,}",
+            "import": f"{line['import_seconds']:.2f} s",
+            "memory": f"{line['resident_mb']} MB",
+        }
+        rows += [Row(what, [found]) for what, found in measured.items()]
+    return Table("", ["one core"], rows, corner="Beauty's shape, 54,542 items, N=50, d=64")
