@@ -290,6 +290,17 @@ def test_weights_from_another_run_are_refused_by_name(dataset: Dataset, tmp_path
         train_tiny(dataset, tmp_path / "run")
 
 
+def test_a_checkpoint_of_the_selection_is_not_taken_for_one_of_the_refit(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(Interrupted):
+        train_tiny(dataset, tmp_path / "run", should_stop=after(5))
+    selection, refit = (tmp_path / "run" / f"resume-{stage}.safetensors" for stage in ("selection", "refit"))
+    refit.write_bytes(selection.read_bytes())
+    with pytest.raises(DataError, match=f"{refit.name} belongs to another run"):
+        train_tiny(dataset, tmp_path / "run")
+
+
 def test_a_run_is_not_resumed_on_other_data(make_dataset: MakeDataset, tmp_path: Path) -> None:
     run = train_tiny(make_dataset(random_histories()), tmp_path / "run")
     other = make_dataset(random_histories(seed=1))
