@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -22,7 +21,6 @@ from bert4rec.training.judge import judge, load_ranks, metrics_of
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan, Run
-from bert4rec.training.tracking import make_tracker
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, tiny_config, train_tiny
 
@@ -346,64 +344,3 @@ def test_ml_100k_is_learned_on_one_core_to_more_than_twice_what_pop_reaches(
     assert (test["stage"], test["split"]) == ("refit", "test")
     assert test["metrics"]["sampled"]["NDCG@10"] > 2 * pop["sampled"]["NDCG@10"]
     assert test["metrics"]["sampled"]["HR@10"] > 2 * pop["sampled"]["HR@10"]
-
-
-def test_the_cpu_is_always_there_and_works_in_full_precision() -> None:
-    placement = place("cpu")
-    assert (placement.device.type, placement.dtype) == ("cpu", None)
-    assert placement.name.endswith(f"{torch.get_num_threads()} threads")
-
-
-def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert place("auto") == place("cpu")
-    with pytest.raises(UsageError, match=r"no GPU can be used here. Say --device cpu"):
-        place("cuda")
-
-
-@pytest.mark.parametrize("name", ["gpu", "", "meta"])
-def test_an_unknown_device_is_refused_with_those_that_are_known(name: str) -> None:
-    with pytest.raises(UsageError, match="Say auto, cpu"):
-        place(name)
-
-
-class Recorder:
-    """Stands in for TensorBoard's writer and for MLflow, neither of which need be installed."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self.numbers: list[tuple[str, float, int]] = []
-
-    def __enter__(self) -> "Recorder":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        self.numbers.append((name, value, step))
-
-
-def test_a_tracker_passes_numbers_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    tensorboard, mlflow = ModuleType("torch.utils.tensorboard"), ModuleType("mlflow")
-    monkeypatch.setattr(tensorboard, "SummaryWriter", lambda _folder: recorder, raising=False)
-    monkeypatch.setattr(mlflow, "start_run", lambda run_name: recorder, raising=False)
-    monkeypatch.setattr(mlflow, "log_metric", recorder.add_scalar, raising=False)
-    for module in (tensorboard, mlflow):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    for kind in ("tensorboard", "mlflow", None):
-        with make_tracker(kind, tmp_path) as track:
-            track("selection/loss", 0.5, 3)
-    assert recorder.numbers == [("selection/loss", 0.5, 3)] * 2
-
-
-@pytest.mark.parametrize("kind", ["tensorboard", "mlflow"])
-def test_a_tracker_that_is_not_installed_says_how_to_install_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    for module in ("torch.utils.tensorboard", "mlflow"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with (
-        pytest.raises(UsageError, match=rf"pip install 'bert4rec\[{kind}\]'"),
-        make_tracker(kind, tmp_path),  # type: ignore[arg-type]
-    ):
-        pass

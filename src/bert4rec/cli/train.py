@@ -132,10 +132,7 @@ def train_command(
             run = train(opened, output, plan, around)
         except Interrupted:
             kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
-            options = [str(word) for option, value in kept.items() if value for word in (option, value)]
-            options += [*([] if compile_step else ["--no-compile"]), *(["--json"] if json else [])]
-            command = [this_command(), "train", str(dataset), "-o", str(output), "--resume", *options]
-            say(f"A checkpoint is written. Go on with:\n  {shlex.join(command)}")
+            _say_how_to_go_on(dataset, output, kept, {"--no-compile": not compile_step, "--json": json})
             raise
     lines = run.result["lines"]
     if results and not is_in(results, lines):
@@ -145,6 +142,16 @@ def train_command(
     else:
         print_results(lines)
     say(f"Wrote {output}.")
+
+
+def _say_how_to_go_on(
+    dataset: Path, output: Path, values: "dict[str, Any]", flags: "dict[str, bool]"
+) -> None:
+    """With what does not decide the outcome as it was; the rest is in the run's folder."""
+    options = [str(word) for option, value in values.items() if value for word in (option, value)]
+    options += [flag for flag, is_set in flags.items() if is_set]
+    command = [this_command(), "train", str(dataset), "-o", str(output), "--resume", *options]
+    say(f"A checkpoint is written. Go on with:\n  {shlex.join(command)}")
 
 
 def make_plan(

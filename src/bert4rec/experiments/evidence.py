@@ -169,8 +169,12 @@ class Results:
     left_out: int
     """Quick lines found among real ones, and ignored."""
     benches: list[Line]
-    """Speeds on synthetic data, as `bench train --json` prints them."""
+    """Of no data set: what `bench train --json` and the benchmarks printed."""
     code_versions: list[str]
+
+    def benches_with(self, name: str) -> list[Line]:
+        """Each kind of benchmark has a field of its own: shape, recommend or serve."""
+        return [line for line in self.benches if name in line]
 
 
 def gather(folder: Path, lines: Iterable[Line]) -> Results:
@@ -187,7 +191,7 @@ def gather(folder: Path, lines: Iterable[Line]) -> Results:
     known = [each for each in data if each is not None]
     known.sort(key=lambda each: (each.facts.name not in order, each.facts.title, each.facts.checksum))
     codes = sorted({line["versions"]["code"] for line in kept if "metrics" in line and "versions" in line})
-    benches = [line for line in kept if "shape" in line]
+    benches = [line for line in kept if "data_checksum" not in line]
     return Results(folder, known, quick, len(everything) - len(kept), benches, codes)
 
 

@@ -163,7 +163,7 @@ class Report:
                     _device(line),
                 ],
             )
-            for line in self.results.benches
+            for line in self.results.benches_with("shape")
         ]
         columns = ["items", "N", "samples/s", "peak memory, GiB", "device"]
         return Table("Training on synthetic data of the shape of a data set", columns, rows)

@@ -14,7 +14,6 @@ from bert4rec.experiments.paper import printed
 from bert4rec.experiments.report import Report, read_report
 from bert4rec.experiments.report_text import surprise_list, table_text, verdict_table
 from bert4rec.experiments.summary_speed import recommending_table, serving_table, times_table, training_table
-from bert4rec.training.results import read_results
 
 MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
 END = "<!-- end -->"
@@ -24,17 +23,17 @@ SHOWN = ("HR@10", "NDCG@10", "MRR")
 
 def make_parts(folder: Path) -> dict[str, str]:
     """Name of a part, as it stands in its mark → the Markdown."""
-    report, lines = read_report(folder), list(read_results(folder))
-    data = report.results.data
+    report = read_report(folder)
+    data, benches_with = report.results.data, report.results.benches_with
     return {
         "quality": table_text(quality_table(data)),
         "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),
         "verdicts": verdict_table(report),
         "surprises": surprise_list(report),
         "times": table_text(times_table(data)),
-        "speed": table_text(training_table(report.results.benches)),
-        "recommending": table_text(recommending_table([line for line in lines if "recommend" in line])),
-        "serving": table_text(serving_table([line for line in lines if "serve" in line])),
+        "speed": table_text(training_table(benches_with("shape"))),
+        "recommending": table_text(recommending_table(benches_with("recommend"))),
+        "serving": table_text(serving_table(benches_with("serve"))),
         "scale": table_text(_beyond_reach(report)),
     }
 

@@ -1,0 +1,32 @@
+"""What the service says of itself, for people and for programs."""
+
+import html
+import json
+
+from starlette.testclient import TestClient
+
+
+def test_the_documents_fetch_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "/v1/recommend" in page.text
+    assert "http://" not in page.text.replace("https://", "http://").replace("http://www.w3.org", "")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+def test_every_example_of_the_document_works_as_it_is(client: TestClient) -> None:
+    paths = {
+        path: methods["post"]
+        for path, methods in client.get("/openapi.json").json()["paths"].items()
+        if "post" in methods
+    }
+    assert len(paths) == 5
+    page = html.unescape(client.get("/docs").text)
+    for path, operation in paths.items():
+        examples = operation["requestBody"]["content"]["application/json"]["examples"].values()
+        assert examples, path
+        for body in (example["value"] for example in examples):
+            answer = client.post(path, json=body)
+            assert answer.is_success, answer.text
+            assert "unknown_item" not in answer.text.replace('"unknown_items":[]', "")
+            assert f"curl --json '{json.dumps(body)}' testserver{path}" in page

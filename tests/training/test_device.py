@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from bert4rec.errors import UsageError
+from bert4rec.training.device import place
+
+
+def test_the_cpu_is_always_there_and_works_in_full_precision() -> None:
+    placement = place("cpu")
+    assert (placement.device.type, placement.dtype) == ("cpu", None)
+    assert placement.name.endswith(f"{torch.get_num_threads()} threads")
+
+
+def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert place("auto") == place("cpu")
+    with pytest.raises(UsageError, match=r"no GPU can be used here. Say --device cpu"):
+        place("cuda")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "meta"])
+def test_an_unknown_device_is_refused_with_those_that_are_known(name: str) -> None:
+    with pytest.raises(UsageError, match="Say auto, cpu"):
+        place(name)
