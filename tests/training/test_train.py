@@ -299,6 +299,33 @@ def test_a_checkpoint_of_the_selection_is_not_taken_for_one_of_the_refit(
         train_tiny(dataset, tmp_path / "run")
 
 
+def test_weights_are_not_taken_for_a_checkpoint(dataset: Dataset, tmp_path: Path) -> None:
+    whole = train_tiny(dataset, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train_tiny(dataset, tmp_path / "run", should_stop=after(5))
+    (tmp_path / "run" / "resume-selection.safetensors").write_bytes(weights(whole, "selection"))
+    with pytest.raises(DataError, match=r"resume-selection.safetensors holds weights alone"):
+        train_tiny(dataset, tmp_path / "run")
+
+
+def test_damaged_progress_is_refused_by_name(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train_tiny(dataset, tmp_path / "run", should_stop=after(15))
+    path = tmp_path / "run" / "progress.jsonl"
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(DataError, match=r"progress.jsonl is damaged"):
+        train_tiny(dataset, tmp_path / "run")
+
+
+def test_truncated_ranks_are_refused_by_name(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_tiny(dataset, tmp_path / "run")
+    path = run.path / "ranks-test-full.npy"
+    for length in (0, 20, path.stat().st_size - 1):
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(DataError, match=r"ranks-test-full.npy is truncated"):
+            load_ranks(run.path, "test")
+
+
 def test_a_run_is_not_resumed_on_other_data(make_dataset: MakeDataset, tmp_path: Path) -> None:
     run = train_tiny(make_dataset(random_histories()), tmp_path / "run")
     other = make_dataset(random_histories(seed=1))

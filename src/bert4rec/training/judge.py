@@ -1,16 +1,18 @@
 """How good a model is on one part of a dataset: ranks, metrics, slices."""
 
+import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part, Split
-from bert4rec.errors import NotFoundError
+from bert4rec.errors import DataError, NotFoundError
 from bert4rec.evaluation.metrics import summarise
 from bert4rec.evaluation.protocol import Ranks, Scorer, rank_targets
 from bert4rec.evaluation.slices import slice_by_activity, slice_by_popularity
@@ -56,8 +58,13 @@ def slices_of(
 
 
 def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
+    """So that each file is always whole or absent."""
     for protocol, found in vars(ranks).items():
-        np.save(_ranks_path(folder, part, protocol), found)
+        path = _ranks_path(folder, part, protocol)
+        unfinished = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
+        with unfinished.open("wb") as file:
+            np.save(file, found)
+        unfinished.replace(path)
 
 
 def has_ranks(folder: Path, part: Part) -> bool:
@@ -72,7 +79,15 @@ def load_ranks(folder: Path, part: Part) -> Ranks:
                 f"{path} does not exist: the run was never judged on the {part} items. "
                 f"Do so with: {shlex.join(['bert4rec', 'evaluate', str(folder), '--split', part])}"
             )
-    return Ranks(*map(np.load, paths))
+    return Ranks(*map(_load, paths))
+
+
+def _load(path: Path) -> NDArray[np.int32]:
+    try:
+        found: NDArray[np.int32] = np.load(path)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{path} is truncated or was not written by bert4rec ({error}).") from error
+    return found
 
 
 def _ranks_path(folder: Path, part: Part, protocol: str) -> Path:

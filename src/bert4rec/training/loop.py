@@ -140,6 +140,8 @@ class Loop:
         tensors, state = load_tensors(checkpoint)
         if state.get("tag") != tag:
             raise DataError(f"{checkpoint} belongs to another run: its settings, data or stage differ.")
+        if "progress" not in state:
+            raise DataError(f"{checkpoint} holds weights alone; a checkpoint is needed to go on from.")
         self.progress = Progress(**state["progress"])
         self.best = {
             name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")

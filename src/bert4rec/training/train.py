@@ -259,7 +259,10 @@ class _Trainer:
     def _progress_of(self, stage: Stage) -> list[dict[str, Any]]:
         path = self.folder / "progress.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
+        try:
+            return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{path} is damaged ({error}). Start anew with --overwrite.") from error
 
     def _warn_if_undertrained(self, best_step: int) -> None:
         training = self.plan.config.training
