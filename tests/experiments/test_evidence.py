@@ -15,7 +15,7 @@ from bert4rec.evaluation.metrics import metric_per_user
 from bert4rec.evaluation.significance import compare_over_users
 from bert4rec.experiments.cases import BERT4REC
 from bert4rec.experiments.evidence import Comparison, Found, compare, gather, judge_direction
-from bert4rec.experiments.layout import Measured, text_of
+from bert4rec.experiments.layout import RULES, Measured, Statement, text_of
 from bert4rec.experiments.ledger import Ledger
 from bert4rec.experiments.protocols import kendall_tau
 from bert4rec.experiments.sweeps import best_setting, worse
@@ -46,6 +46,15 @@ def test_a_number_without_an_interval_is_judged_by_the_difference_alone() -> Non
 def test_a_cell_says_all_of_it() -> None:
     cell = Measured(0.5, 0.49, 0.51, 0.52)
     assert text_of(cell) == "0.5000 ± 0.0100 (paper 0.5200: −3.8%, not reproduced)"
+
+
+def test_numbers_and_statements_that_fall_short_at_the_last_step_are_marked() -> None:
+    cell = Measured(0.5, 0.49, 0.51, 0.52, at_last_step=True)
+    assert text_of(cell) == "0.5000 ± 0.0100 † (paper 0.5200: −3.8%, not reproduced)"
+    for verdict in RULES:
+        told = Statement("It pays.", verdict, "It did.", at_last_step=True).told
+        assert told == ("It did." if verdict in ("reproduced", "undecided") else "It did. †")
+    assert Statement("It pays.", "not reproduced", "It did not.").told == "It did not."
 
 
 def found(tmp_path: Path, *qualities: float) -> list[Found]:
@@ -97,6 +106,22 @@ def test_an_error_covers_users_and_seeds(tmp_path: Path) -> None:
     bare = Found(run.folder, tuple({**line, "standard_errors": None} for line in run.lines))
     assert bare.error("MRR") == pytest.approx(run.error("MRR"), rel=0.05), "made from the ranks"
     assert Found(Path("nowhere"), bare.lines).error("MRR") is None
+
+
+def test_one_seed_that_was_best_before_its_last_step_shows_that_there_were_steps_enough(
+    tmp_path: Path,
+) -> None:
+    (run,) = found(tmp_path, 0.3)
+    last = run.lines[0]["config"]["training"]["steps"]
+
+    def with_steps(*steps: int) -> Found:
+        lines = zip(run.lines, steps, strict=True)
+        return Found(run.folder, tuple({**line, "steps": each} for line, each in lines))
+
+    assert with_steps(last, last).measured("MRR").at_last_step
+    assert not with_steps(last, last - 1).measured("MRR").at_last_step
+    counted = Found(run.folder, ({**run.lines[0], "steps": 0, "config": {}},))
+    assert not counted.at_last_step
 
 
 def gap(low: float, high: float) -> Comparison:

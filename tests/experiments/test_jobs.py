@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bert4rec.experiments import figure3, figure4, table3, table4, table5
-from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, QUICK, Case, Facts, family_of
+from bert4rec.experiments import figure3, figure4, table3, table4
+from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, QUICK, SMALL_DEFAULT, Case, Facts, family_of
 from bert4rec.experiments.catalogue import EXPERIMENTS, complete
 from bert4rec.experiments.jobs import Job, make_jobs, mark_of
 from bert4rec.training.cloze import Hiding
@@ -35,7 +35,7 @@ def test_every_case_has_sound_settings_on_every_data_set(family: str, quick: boo
 @pytest.mark.parametrize("name", ["ml-1m", "beauty"])
 def test_runs_that_several_experiments_need_are_the_same_run(name: str) -> None:
     facts = facts_of(name)
-    default = run_of(table5.DEFAULT, name)
+    default = run_of(SMALL_DEFAULT, name)
     rho, length = {"ml-1m": (0.2, 200), "beauty": (0.6, 50)}[name]
     assert run_of(figure3.width_case("bert4rec", 64, name), name) == default
     assert run_of(figure4.share_cases()[rho], name) == default

@@ -4,16 +4,19 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from html import unescape
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
+from bert4rec.cli.report import report_command
+from bert4rec.experiments.cases import SMALL_DEFAULT, WITHOUT_DROPOUT
 from bert4rec.experiments.catalogue import EXPERIMENTS
-from bert4rec.experiments.layout import Measured
+from bert4rec.experiments.layout import DAGGER, DAGGER_RULE, Measured
 from bert4rec.experiments.ledger import Ledger
-from bert4rec.experiments.report import Report, read_report, write_report
+from bert4rec.experiments.report import Report, Shown, read_report, write_report
 from tests.experiments.fake import add_result, facts_of, write_results
 from tests.experiments.tiny import pretended_job
 
@@ -43,6 +46,10 @@ def written(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(written: Path) -> str:
     return (written / "report.html").read_text(encoding="utf-8")
+
+
+def section(report: Report, name: str) -> list[Shown]:
+    return next(parts for experiment, parts in report.sections if experiment.name == name)
 
 
 def plain(html: str) -> str:
@@ -75,7 +82,7 @@ def test_the_page_has_every_number_of_every_table_and_the_papers_beside_it(repor
 
 def test_the_markdown_has_them_too(report: Report, written: Path) -> None:
     text = (written / "report.md").read_text(encoding="utf-8")
-    (table2,) = (parts for experiment, parts in report.sections if experiment.name == "table2")
+    table2 = section(report, "table2")
     ours = table2[0].part.tables[0].rows[-1].cells[4]
     assert isinstance(ours, Measured)
     assert f"{ours.value:.4f} ± " in text
@@ -94,10 +101,81 @@ def test_what_contradicts_the_paper_comes_first(report: Report, page: str) -> No
 
 
 def test_seconds_and_device_of_every_run_are_there(report: Report) -> None:
-    (table2,) = (parts for experiment, parts in report.sections if experiment.name == "table2")
+    table2 = section(report, "table2")
     rows = table2[0].runs.rows
     assert len(rows) == 33
     assert rows[0].cells == ["7,000", "12.2", "8.5", "41", "NVIDIA H200"]
+
+
+def test_how_long_a_run_took_that_was_interrupted_is_not_told(tmp_path: Path) -> None:
+    ledger = write_results(tmp_path, ["beauty"], ["table3"])
+    text = (tmp_path / "beauty.jsonl").read_text()
+    assert ledger.lines()[2]["command_seconds"] == 41
+    (tmp_path / "beauty.jsonl").write_text(text.replace('"command_seconds": 41.0', '"command_seconds": 20.7'))
+    (shown,) = section(read_report(tmp_path), "table3")
+    assert shown.runs.rows[0].cells == ["7,000", "12.2", "8.5", "resumed", "NVIDIA H200"]
+
+
+def test_seconds_of_the_selection_are_those_of_the_same_run(tmp_path: Path) -> None:
+    """The line for the validation items may be of another run with the same settings."""
+    write_results(tmp_path, ["beauty"], ["protocols"])
+    lines = [json.loads(text) for text in (tmp_path / "beauty.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line.get("split") == "valid":
+            line["train_seconds"] = 99.0
+    (tmp_path / "beauty.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (shown,) = section(read_report(tmp_path), "protocols")
+    assert {row.cells[1] for row in shown.runs.rows} == {"12.2"}
+
+
+def test_what_a_dagger_means_is_told_once_in_every_part_that_has_one(report: Report, page: str) -> None:
+    parts = [shown.part for _, shown_parts in report.sections for shown in shown_parts]
+    marked = [part for part in parts if part.has_daggers]
+    assert 0 < len(marked) < len(parts)
+    in_box = any(statement.is_marked for _, statement in report.surprises)
+    assert in_box
+    assert page.count(DAGGER_RULE) == len(marked) + in_box
+    assert f"&nbsp;{DAGGER}" in page
+
+
+@pytest.mark.parametrize(("without", "is_told"), [(0.2, True), (0.15, False), (0.17, False)])
+def test_small_models_that_are_better_without_dropout_are_a_finding(
+    tmp_path: Path, without: float, is_told: bool
+) -> None:
+    """And are named below the tables whose numbers they put in doubt; told only where it is sure."""
+    ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
+    add_result(ledger, facts, SMALL_DEFAULT, 1, 0.17)
+    add_result(ledger, facts, WITHOUT_DROPOUT, 1, without)
+    report = read_report(tmp_path)
+    told = [statement for _, statement in report.surprises if "without dropout" in statement.text]
+    assert [statement.verdict for statement in told] == ["finding"] * is_told
+    assert all("made for d = 256" in statement.evidence for statement in told)
+    for name in ("table4", "figure3", "figure4"):
+        (shown,) = section(report, name)
+        notes = [table.note for table in shown.part.tables if "dropout is too strong" in table.note]
+        assert len(notes) == is_told
+
+
+def test_every_figure_has_words_of_its_own(report: Report) -> None:
+    for _, parts in report.sections:
+        for shown in parts:
+            captions = [figure.caption for figure in shown.part.figures]
+            assert all(len(caption) > 20 for caption in captions)
+            assert len(set(captions)) == len(captions)
+
+
+@pytest.mark.parametrize("experiment", ["table1", "figure4"])
+def test_matplotlib_is_missed_only_where_there_is_something_to_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], experiment: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    write_results(tmp_path / "results", ["beauty"], [experiment])
+    report_command(tmp_path / "results", output=tmp_path / "report")
+    told = [
+        capsys.readouterr().err,
+        *((tmp_path / "report" / f"report.{kind}").read_text() for kind in ("html", "md")),
+    ]
+    assert ["bert4rec[report]" in each for each in told] == [experiment == "figure4"] * 3
 
 
 def test_data_sets_that_could_not_be_run_are_named_with_what_is_known_of_them(page: str) -> None:
@@ -118,7 +196,7 @@ def test_partial_results_give_a_page_that_says_how_to_go_on(tmp_path: Path) -> N
     ledger = Ledger.open(tmp_path / "results", quick=False)
     add_result(ledger, facts, table3.cases(facts)[0], 1, 0.4)
     report = read_report(tmp_path / "results")
-    (shown,) = next(parts for experiment, parts in report.sections if experiment.name == "table3")
+    (shown,) = section(report, "table3")
     assert [case.label for case, _ in shown.missing] == ["SASRec (softmax)", "BERT4Rec (1 mask)", "BERT4Rec"]
     assert shown.command == "bert4rec reproduce table3 --data ml-1m --seeds 1"
     write_report(report, tmp_path / "report")
@@ -147,7 +225,7 @@ def test_a_run_that_failed_is_told_with_its_reason(tmp_path: Path) -> None:
     line = {**job.identity(kind="failure"), "error": "it has diverged <at once>", "device": "here"}
     Ledger.open(tmp_path, quick=False).add([line])
     report = read_report(tmp_path)
-    (shown,) = next(parts for experiment, parts in report.sections if experiment.name == "table5")
+    (shown,) = section(report, "table5")
     assert shown.failures == ["w/o LN: it has diverged <at once>"]
     assert case not in [missing for missing, _ in shown.missing]
     write_report(report, tmp_path / "report")
@@ -174,7 +252,7 @@ def test_lines_that_the_train_command_wrote_count_too(tmp_path: Path) -> None:
     (tmp_path / "results" / "beauty.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shutil.copytree(tmp_path / "made" / "ranks", tmp_path / "results" / "ranks")
     report = read_report(tmp_path / "results")
-    (shown,) = next(parts for experiment, parts in report.sections if experiment.name == "table3")
+    (shown,) = section(report, "table3")
     cell = shown.part.tables[0].rows[0].cells[0]
     assert isinstance(cell, Measured)
     assert cell.low
@@ -242,4 +320,7 @@ def test_printed_it_shows_what_is_folded_on_the_screen(browser: Browser, written
     assert not opened.evaluate(is_seen)
     opened.emulate_media(media="print")
     assert opened.evaluate(is_seen)
+    a4 = 718  # 210 mm at 96 dots an inch, less a browser's margins
+    opened.set_viewport_size({"width": a4, "height": 1000})
+    assert opened.evaluate("document.documentElement.scrollWidth") <= a4
     opened.close()

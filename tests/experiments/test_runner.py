@@ -210,6 +210,16 @@ def test_a_crowd_of_another_day_does_not_keep_a_run_from_being_started() -> None
     assert together.likely(job, DEVICE) == 120
 
 
+def test_a_run_that_was_interrupted_and_went_on_teaches_nothing() -> None:
+    """Its line has the seconds of the last call alone, while those of training add up."""
+    selection = {**line_of(8.0, stage="selection"), "split": "valid", "train_seconds": 70.0}
+    resumed = line_of(75.0, train_seconds=60.0)
+    assert Pace([selection, resumed]).likely(pretended_job(), DEVICE) == GUESSES["cuda"]
+    whole = line_of(140.0, train_seconds=60.0)
+    assert Pace([selection, whole]).likely(pretended_job(), DEVICE) == 140
+    assert Pace([{**selection, "seed": 2}, resumed]).likely(pretended_job(), DEVICE) == 75, "of another run"
+
+
 def test_workers_see_one_gpu_each_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert environment(Slot("", "cuda:1", True), 2)["CUDA_VISIBLE_DEVICES"] == "1"

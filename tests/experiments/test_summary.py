@@ -68,6 +68,32 @@ def test_time_to_the_paper_s_quality_is_told_of_runs_that_had_the_device_to_them
     assert "seed" not in make_parts(tmp_path)["times"]
 
 
+def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_path: Path) -> None:
+    """Training took longer than the last call, so neither the call nor its validations tell anything."""
+    text = (results / "beauty.jsonl").read_text()
+    assert "| BERT4Rec | 41 s |" in make_parts(results)["runs"]
+    (tmp_path / "beauty.jsonl").write_text(text.replace('"train_seconds": 12.25', '"train_seconds": 36.0'))
+    parts = make_parts(tmp_path)
+    assert "seed" not in parts["times"]
+    assert "| BERT4Rec | – |" in parts["runs"]
+
+
+def test_a_whole_run_takes_at_most_the_shortest_of_its_seeds_and_of_what_was_only_timed(
+    results: Path, tmp_path: Path
+) -> None:
+    lines = (results / "beauty.jsonl").read_text().splitlines()
+    whole = next(
+        line for line in map(json.loads, lines) if line.get("stage") == "refit" and line["model"] == "caser"
+    )
+    timed = {**whole, "kind": "timing", "command_seconds": 30.2}
+    (tmp_path / "beauty.jsonl").write_text("\n".join([*lines, json.dumps(timed)]) + "\n")
+    header, _, *rows = make_parts(tmp_path)["runs"].splitlines()
+    assert header == "| at most, NVIDIA H200 | Beauty |"
+    assert "| Caser | 31 s |" in rows
+    assert "| *SASRec (softmax)* | 41 s |" in rows
+    assert len(rows) == 11
+
+
 def test_a_speed_that_was_measured_beside_others_is_not_told(results: Path, tmp_path: Path) -> None:
     bench = {"shape": "steam", "device": "a card", "dim": 64, "batch_size": 256, "max_length": 50, "items": 7}
     bench |= {"samples_per_second": 123456.0, "peak_memory_gib": 1.5}

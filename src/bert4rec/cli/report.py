@@ -27,8 +27,9 @@ def report_command(
     require_torch()
     from bert4rec.experiments.report import read_report, write_report
 
-    page, text, *figures = write_report(read_report(results), output)
+    report = read_report(results)
+    page, text, *figures = write_report(report, output)
     drawn = f" and {count(len(figures), 'file')} of figures" if figures else ""
     say(f"Wrote {page}, {text}{drawn}.")
-    if not figures:
+    if report.has_figures and not figures:
         say("Figures need matplotlib: pip install 'bert4rec[report]'.")

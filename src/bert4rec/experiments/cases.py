@@ -104,6 +104,10 @@ class Experiment:
     seeds: tuple[int, ...] = (1,)
     """What is run where nothing else is said."""
 
+    @property
+    def short_title(self) -> str:
+        return self.title.partition(":")[0]
+
 
 BERT4REC = Case("BERT4Rec", "bert4rec")
 """With the tuned preset."""
@@ -123,3 +127,9 @@ def overall_cases(_facts: Facts) -> list[Case]:
 def small_case(label: str, *settings: str, variant: str = "") -> Case:
     """BERT4Rec as the paper's sweeps have it, d = 64, with something changed."""
     return Case(label, "bert4rec", (*SMALL, *settings), variant=variant)
+
+
+SMALL_DEFAULT = small_case("L=2, h=2")
+WITHOUT_DROPOUT = small_case(
+    "w/o Dropout", *(f"model.{part}_dropout=0" for part in ("embedding", "hidden", "attention"))
+)

@@ -24,10 +24,6 @@ ASYMPTOTIC = 1e6
 """Degrees of freedom where nobody counted them: so many that Student's t is normal."""
 
 
-def interval(value: float, error: float, *, paper: float | None = None) -> Measured:
-    return Measured(value, value - NORMAL * error, value + NORMAL * error, paper)
-
-
 @dataclass(frozen=True)
 class Found:
     """The finished runs of one case on one data set: one line a seed."""
@@ -54,9 +50,19 @@ class Found:
         return math.hypot(over_users, float(over_seeds) / math.sqrt(len(self.lines)))
 
     def measured(self, metric: str, protocol: str = "sampled", paper: float | None = None) -> Measured:
-        error = self.error(metric, protocol)
-        value = self.mean(metric, protocol)
-        return Measured(value, paper=paper) if error is None else interval(value, error, paper=paper)
+        error, value = self.error(metric, protocol), self.mean(metric, protocol)
+        low, high = (None, None) if error is None else (value - NORMAL * error, value + NORMAL * error)
+        return Measured(value, low, high, paper, self.at_last_step)
+
+    @property
+    def at_last_step(self) -> bool:
+        """Whether every run ended because its steps were used up, with validation at its best.
+
+        One seed that was best earlier shows that there were steps enough. A model that only counts has no steps.
+        """
+        return all(
+            line["steps"] == line["config"].get("training", {}).get("steps", math.inf) for line in self.lines
+        )
 
     def per_user(self, metric: str, protocol: str) -> NDArray[np.float64] | None:
         """The mean over seeds for each test user, or None where ranks were not kept."""
@@ -78,6 +84,12 @@ class Comparison:
     p: float
     share: float
     """The difference as a share of the other's number."""
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The ends of the interval, as shares of the other's number."""
+        relative = self.share / self.difference if self.difference else 0.0
+        return self.low * relative, self.high * relative
 
     @property
     def direction(self) -> int:
@@ -142,6 +154,19 @@ class Evidence:
         address = _address(kind, case.model, case.variant, config, stage, part, self.facts.split)
         by_seed = self.index.get(address, {})
         return Found(self.folder, tuple(by_seed[seed] for seed in sorted(by_seed))) if by_seed else None
+
+    def stages(self, case: Case) -> list[tuple[Line | None, Line]]:
+        """The selection and the refit of each run of a case.
+
+        What the selection's model did on the test items was written with the refit. Its line for the validation items
+        may be of another run with the same settings, and counts only where there is no other.
+        """
+        selections: dict[int, Line] = {}
+        for part in ("valid", "test"):
+            found = self.find(case, stage="selection", part=part)
+            selections |= {line["seed"]: line for line in found.lines} if found else {}
+        final = self.find(case)
+        return [(selections.get(line["seed"]), line) for line in final.lines] if final else []
 
     def measured(
         self, case: Case, metric: str, *, protocol: str = "sampled", paper: float | None = None

@@ -91,19 +91,18 @@ def lay_out(evidence: Evidence) -> Part:
         for layer, head in np.ndindex(maps.shape[:2])
     ]
     places = [*map(str, range(POSITIONS - 1)), "[mask]"]
-    caption = (
-        f"{evidence.facts.title}, seed {line['seed']}: average attention of {line['users']:,} test users. "
-        "Each row is a position that looks, each column one that is looked at; the newest is [mask]. "
-        "What a row lacks to 1 goes to older items."
+    about = f"{evidence.facts.title}, seed {line['seed']}, layer"
+    rule = (
+        f": average attention of {line['users']:,} test users. Each row is a position that looks, each column one that "
+        "is looked at; the newest is [mask], or m. What a row lacks to 1 goes to older items."
     )
     figures = []
     for number, layer in enumerate(maps, start=1):
         heads = [
             HeatMap(f"layer {number}, head {head}", each.tolist()) for head, each in enumerate(layer, start=1)
         ]
-        figures.append(
-            Figure(f"figure2-layer{number}", caption if number == 1 else "", HeatMaps(heads, places))
-        )
+        caption = f"{about} {number}{rule if number == 1 else ', read in the same way.'}"
+        figures.append(Figure(f"figure2-layer{number}", caption, HeatMaps(heads, places)))
     return Part([_table(named)], _statements(maps), [*figures, *_example(evidence, line)])
 
 

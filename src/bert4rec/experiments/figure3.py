@@ -2,8 +2,19 @@
 
 from bert4rec.experiments.cases import Case, Experiment, Facts
 from bert4rec.experiments.evidence import Evidence, Found, compare, judge_direction
-from bert4rec.experiments.layout import Figure, Lines, Part, Row, Series, Statement, Table, percent
+from bert4rec.experiments.layout import (
+    HOW_TO_READ,
+    Figure,
+    Lines,
+    Part,
+    Row,
+    Series,
+    Statement,
+    Table,
+    percent,
+)
 from bert4rec.experiments.paper import METRICS_OF_FIGURES, paper, printed
+from bert4rec.experiments.sweeps import dropout_note
 from bert4rec.training.config import load_preset
 from bert4rec.training.models import MODELS
 
@@ -40,10 +51,12 @@ def lay_out(evidence: Evidence) -> Part:
             f"{metric}, the paper's protocol",
             [f"d={width}" for width in WIDTHS],
             [Row(series.name, series.ours) for series in panel],
+            dropout_note(evidence) if metric == METRICS_OF_FIGURES[-1] else "",
         )
         for metric, panel in panels.items()
     ]
-    figure = Figure("figure3", f"{evidence.facts.title}: by width.", Lines("d", panels, doubling=True))
+    caption = f"{evidence.facts.title}, by width d. {HOW_TO_READ}"
+    figure = Figure("figure3", caption, Lines("d, width of the hidden states", panels, doubling=True))
     return Part(tables, _statements(found), [figure] if found else [])
 
 
@@ -59,7 +72,7 @@ def _series(evidence: Evidence, found: dict[tuple[str, int], Found], model: str,
 
 
 def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
-    gains, told = [], []
+    gains, told, at_last_step = [], [], False
     for width in WIDTHS:
         others = [model for model in SWEPT if model != "bert4rec" and (model, width) in found]
         if ("bert4rec", width) not in found or not others:
@@ -68,14 +81,15 @@ def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
         gain = compare(found["bert4rec", width], found[best, width], "NDCG@10")
         gains.append(gain)
         if gain:
-            told.append(f"d={width} {percent(gain.share)} over {MODELS[best].title}")
+            told.append(f"d={width} {percent(gain.share)} against {MODELS[best].title}")
+            at_last_step |= gain.direction < 0 and found["bert4rec", width].at_last_step
     if not told:
         return []
     verdict = judge_direction(gains)
     if verdict == "reproduced" and len(found) < len(SWEPT) * len(WIDTHS):
         verdict = "undecided"
     text = "BERT4Rec is above the other four at every width."
-    return [Statement(text, verdict, f"NDCG@10: {', '.join(told)}.")]
+    return [Statement(text, verdict, f"NDCG@10: {', '.join(told)}.", at_last_step)]
 
 
 FIGURE3 = Experiment(

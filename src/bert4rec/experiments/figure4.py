@@ -2,9 +2,9 @@
 
 from bert4rec.experiments.cases import Case, Experiment, Facts, small_case
 from bert4rec.experiments.evidence import Evidence, Found
-from bert4rec.experiments.layout import Figure, Lines, Part, Row, Series, Statement, Table
+from bert4rec.experiments.layout import HOW_TO_READ, Figure, Lines, Part, Row, Series, Statement, Table
 from bert4rec.experiments.paper import METRICS_OF_FIGURES, paper, printed
-from bert4rec.experiments.sweeps import best_setting, worse
+from bert4rec.experiments.sweeps import best_setting, dropout_note, worse
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -24,9 +24,9 @@ def lay_out(evidence: Evidence) -> Part:
         Row(case.label, [series[metric].ours[place] for metric in METRICS_OF_FIGURES])
         for place, case in enumerate(share_cases().values())
     ]
-    table = Table("d = 64, the paper's protocol", METRICS_OF_FIGURES, rows)
+    table = Table("d = 64, the paper's protocol", METRICS_OF_FIGURES, rows, dropout_note(evidence))
     panels = {metric: [each] for metric, each in series.items()}
-    caption = f"{evidence.facts.title}: by the share of hidden items."
+    caption = f"{evidence.facts.title}, by the share of hidden items. {HOW_TO_READ}"
     figure = Figure("figure4", caption, Lines("ρ, share of items hidden", panels))
     return Part([table], _statements(evidence, found), [figure] if found else [])
 

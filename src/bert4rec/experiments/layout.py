@@ -24,8 +24,16 @@ RULES: dict[Verdict, str] = {
 }
 INTERVALS = (
     "Intervals are 95%. They cover the luck of the test users and, where there are several seeds, of the seeds. "
-    "Differences between two models are paired user by user."
+    "Differences between two models are paired user by user, and their intervals cover the users alone."
 )
+DAGGER = "†"
+DAGGER_RULE = (
+    f"{DAGGER} In every seed the last validation was the best one, so more training steps might have given more: what "
+    "falls short here may do so because of our number of steps. It need not: the learning rate falls to zero at the "
+    "last step, so the last validation is often the best."
+)
+HOW_TO_READ = "Solid lines are ours, with their 95% intervals as bands; dashed lines are the paper's."
+"""Of charts with lines."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class Measured:
     low: float | None = None
     high: float | None = None
     paper: float | None = None
+    at_last_step: bool = False
+    """Whether training ended while validation was at its best."""
 
     @property
     def difference(self) -> float | None:
@@ -76,9 +86,8 @@ class Table:
     """What stands above the labels."""
 
     @property
-    def verdicts(self) -> list[Verdict]:
-        cells = [cell for row in self.rows for cell in row.cells]
-        return [cell.verdict for cell in cells if isinstance(cell, Measured) and cell.verdict]
+    def measured(self) -> list[Measured]:
+        return [cell for row in self.rows for cell in row.cells if isinstance(cell, Measured)]
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,17 @@ class Statement:
     text: str
     verdict: Verdict
     evidence: str
+    at_last_step: bool = False
+    """Whether what falls short was trained until its last step, and so might not with more."""
+
+    @property
+    def is_marked(self) -> bool:
+        return self.at_last_step and self.verdict not in ("reproduced", "undecided")
+
+    @property
+    def told(self) -> str:
+        """The evidence, with a dagger where more training might change it."""
+        return f"{self.evidence} {DAGGER}" if self.is_marked else self.evidence
 
 
 @dataclass(frozen=True)
@@ -158,9 +178,14 @@ class Part:
     figures: list[Figure] = field(default_factory=list)
 
     @property
-    def verdicts(self) -> list[Verdict]:
-        """Of the numbers."""
-        return [verdict for table in self.tables for verdict in table.verdicts]
+    def measured(self) -> list[Measured]:
+        return [cell for table in self.tables for cell in table.measured]
+
+    @property
+    def has_daggers(self) -> bool:
+        return any(cell.at_last_step for cell in self.measured) or any(
+            statement.is_marked for statement in self.statements
+        )
 
 
 def text_of(cell: Cell) -> str:
@@ -172,6 +197,8 @@ def text_of(cell: Cell) -> str:
     text = f"{cell.value:.4f}"
     if cell.low is not None and cell.high is not None:
         text += f" ± {(cell.high - cell.low) / 2:.4f}"
+    if cell.at_last_step:
+        text += f" {DAGGER}"
     if cell.difference is not None:
         text += f" (paper {cell.paper:.4f}: {percent(cell.difference)}, {cell.verdict})"
     return text

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -15,7 +15,20 @@ SPEED_GUESS = 45.0
 MARGIN = 1.25
 """Nothing is started that would not finish if it took this much longer than expected."""
 
+RUN = ("dataset", "data_checksum", "model", "variant", "config", "seed", "protocol", "versions")
+"""What the lines of one run have in common."""
+
+Line = Mapping[str, Any]
 Times = dict[tuple[str, ...], list[float]]
+
+
+def is_whole(final: Line, selection: Line | None) -> bool:
+    """Whether `command_seconds` of a run's last line is the time of all of it.
+
+    A run that was interrupted and went on has only that of its last call there, while the seconds of training add up.
+    """
+    trained = sum(line.get("train_seconds", 0.0) for line in (selection, final) if line)
+    return bool(final["command_seconds"] >= trained)
 
 
 class Pace:
@@ -27,12 +40,14 @@ class Pace:
     taken: the longest says more about the crowd of its day than about the run.
     """
 
-    def __init__(self, lines: Iterable[Mapping[str, Any]] = (), *, side_by_side: bool = False) -> None:
+    def __init__(self, lines: Sequence[Line] = (), *, side_by_side: bool = False) -> None:
         """`side_by_side` is whether this command's runs share a device."""
         self._comparable: Times = defaultdict(list)
         self._others: Times = defaultdict(list)
+        selections = {_run_of(line): line for line in lines if line.get("stage") == "selection"}
         for line in lines:
-            if line.get("split") == "test" and "command_seconds" in line:
+            is_timed = line.get("stage") == "refit" and "command_seconds" in line
+            if is_timed and is_whole(line, selections.get(_run_of(line))):
                 kind = line.get("kind", "result")
                 names = line["dataset"], line["model"], json.dumps(line["config"], sort_keys=True)
                 is_comparable = not (side_by_side or line.get("device_shared"))
@@ -74,6 +89,10 @@ class Pace:
         config = job.case.config(job.facts.family, quick=job.quick).as_dict()
         kind = "speed" if job.case.task == "speed" else "result"
         return kind, device, (job.facts.name, job.case.model, json.dumps(config, sort_keys=True))
+
+
+def _run_of(line: Line) -> str:
+    return json.dumps([line.get(name) for name in RUN], sort_keys=True)
 
 
 def _addresses(kind: str, device: str, names: tuple[str, str, str]) -> list[tuple[str, ...]]:

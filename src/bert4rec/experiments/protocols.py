@@ -50,7 +50,9 @@ def lay_out(evidence: Evidence) -> Part:
         tables.append(_orders(found))
         statements.append(_order_statement(found))
         places = _places(found, "sampled"), _places(found, "full")
-        caption = f"{evidence.facts.title}: place of each model by {METRIC}."
+        caption = (
+            f"{evidence.facts.title}: place of each model by {METRIC}. Green climbs, red falls, grey stays."
+        )
         rows = [(label, float(places[0][label]), float(places[1][label])) for label in found]
         figures.append(Figure("protocols", caption, Slopes("100 negatives", "full ranking", rows)))
     both = [label for label in found if label in without]

@@ -11,7 +11,17 @@ from bert4rec.errors import NotFoundError
 from bert4rec.experiments.cases import PAPER_NAMES, Case, Experiment
 from bert4rec.experiments.catalogue import EXPERIMENTS, Asked, complete
 from bert4rec.experiments.evidence import Evidence, Found, Line, Results, gather
-from bert4rec.experiments.layout import RULES, Figure, Part, Row, Statement, Table, Verdict
+from bert4rec.experiments.layout import (
+    DAGGER,
+    RULES,
+    Figure,
+    Part,
+    Row,
+    Statement,
+    Table,
+    Verdict,
+)
+from bert4rec.experiments.pace import is_whole
 from bert4rec.training.results import read_results
 
 NOT_TO_BE_HAD = (
@@ -74,18 +84,15 @@ class Shown:
 
     @cached_property
     def runs(self) -> Table:
-        """Seconds and device of every run."""
+        """Seconds and device of every run. How long a run took that was interrupted and went on, nobody knows."""
         rows = []
         for case in self.cases:
-            final = self.evidence.find(case) if case.task == "train" else None
-            chosen = self.evidence.find(case, stage="selection", part="valid")
-            for line in final.lines if final else ():
-                selection = [each for each in chosen.lines if each["seed"] == line["seed"]] if chosen else []
-                seconds = [f"{each['train_seconds']:.1f}" for each in (*selection[-1:], line)]
+            for selection, line in self.evidence.stages(case) if case.task == "train" else ():
                 cells = [
                     f"{line['steps']:,}",
-                    *seconds[-2:],
-                    f"{line['command_seconds']:.0f}",
+                    f"{selection['train_seconds']:.1f}" if selection else "–",
+                    f"{line['train_seconds']:.1f}",
+                    f"{line['command_seconds']:.0f}" if is_whole(line, selection) else "resumed",
                     _device(line),
                 ]
                 rows.append(Row(f"{case.label}, seed {line['seed']}", cells))
@@ -106,14 +113,12 @@ class Shown:
     @property
     def in_short(self) -> str:
         """The verdicts, counted."""
-        told = [
-            f"{what}: {counted}"
-            for what, verdicts in (
-                ("numbers", self.part.verdicts),
-                ("statements", [each.verdict for each in self.part.statements]),
-            )
-            if (counted := _count_words(verdicts))
-        ]
+        numbers = _count_words([cell.verdict for cell in self.part.measured if cell.verdict])
+        statements = _count_words([each.verdict for each in self.part.statements])
+        short = [cell.at_last_step for cell in self.part.measured if cell.verdict == "not reproduced"]
+        daggers = f" ({sum(short)} of them {DAGGER})" if any(short) else ""
+        told = [f"numbers: {numbers}{daggers}"] if numbers else []
+        told += [f"statements: {statements}"] if statements else []
         if self.missing:
             told.append(f"missing runs: {len(self.missing)}")
         return "; ".join(told) or "nothing to show"
@@ -140,6 +145,10 @@ class Report:
         return sorted(told, key=lambda each: order.index(each[1].verdict))
 
     @property
+    def has_figures(self) -> bool:
+        return any(shown.part.figures for _, parts in self.sections for shown in parts)
+
+    @property
     def absent(self) -> dict[str, str]:
         """Data sets of the paper without results: title → the command that would make them."""
         there = {evidence.facts.name for evidence in self.results.data}
@@ -158,6 +167,7 @@ class Report:
                 [
                     f"{line['items']:,}",
                     str(line["max_length"]),
+                    str(line["batch_size"]),
                     f"{line['samples_per_second']:,.0f}",
                     f"{line['peak_memory_gib']:.2f}",
                     _device(line),
@@ -165,7 +175,7 @@ class Report:
             )
             for line in self.results.benches_with("shape")
         ]
-        columns = ["items", "N", "samples/s", "peak memory, GiB", "device"]
+        columns = ["items", "N", "batch", "samples/s", "peak memory, GiB", "device"]
         return Table("Training on synthetic data of the shape of a data set", columns, rows)
 
 
@@ -195,8 +205,14 @@ def _seeds_of(found: Found | None) -> set[int]:
 
 
 def _count_words(verdicts: list[Verdict]) -> str:
+    """In the order of the rules, so that "not reproduced" is the last that a number can be."""
     counts = Counter(verdicts)
-    return ", ".join(f"{counts[word]} {word}" for word in RULES if counts[word])
+    nouns = ("contradiction", "finding")
+    return ", ".join(
+        f"{counts[word]} {word}{'s' if word in nouns and counts[word] > 1 else ''}"
+        for word in RULES
+        if counts[word]
+    )
 
 
 def _title(evidence: Evidence, names: Counter[str]) -> str:
@@ -217,7 +233,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     page, text = folder / "report.html", folder / "report.md"
     earlier = text.read_text(encoding="utf-8", errors="replace") if text.is_file() else ""
-    can_draw = _can_draw()
+    can_draw = not report.has_figures or _can_draw()
     pictures: dict[str, str] = {}
     written = []
     for _, parts in report.sections:

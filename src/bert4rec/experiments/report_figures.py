@@ -145,12 +145,12 @@ def _slopes(chart: Slopes) -> Any:
 
 
 def _heat_maps(chart: HeatMaps) -> Any:
-    """One scale for all, from white to dark; names of items only beside the first map."""
+    """One scale for all, from dark to bright; names of positions only beside the first map."""
     has_names = any(len(label) > 6 for label in chart.labels)
     figure, axes = new_figure(len(chart.maps))
-    figure.set_size_inches(3.1 * len(chart.maps) + (2.9 if has_names else 0.4), 3.1)
+    figure.set_size_inches(3.1 * len(chart.maps) + (2.9 if has_names else 0.4), 3.5)
     # Room at the edge: a page may have a wider font than the one names were measured in.
-    figure.set_layout_engine("constrained", w_pad=0.25 if has_names else 0.04)
+    figure.set_layout_engine("constrained", w_pad=0.25 if has_names else 0.04, h_pad=0.08)
     highest = max(weight for each in chart.maps for row in each.weights for weight in row)
     image = None
     for number, (axis, each) in enumerate(zip(_as_list(axes), chart.maps, strict=True)):
@@ -160,7 +160,9 @@ def _heat_maps(chart: HeatMaps) -> Any:
         places = range(len(chart.labels))
         short = [*map(str, range(len(chart.labels) - 1)), "m"]
         axis.set_xticks(places, short, fontsize=8)
+        axis.set_xlabel("looked at", fontsize=8)
         axis.set_yticks(places, chart.labels if number == 0 else [""] * len(chart.labels), fontsize=8)
+    _as_list(axes)[0].set_ylabel("looks", fontsize=8)
     figure.colorbar(image, ax=_as_list(axes), shrink=0.85, label="attention")
     return figure
 

@@ -3,7 +3,17 @@
 from html import escape
 
 from bert4rec.experiments.demo_page import STYLE
-from bert4rec.experiments.layout import INTERVALS, RULES, Cell, Measured, Statement, Table, percent
+from bert4rec.experiments.layout import (
+    DAGGER,
+    DAGGER_RULE,
+    INTERVALS,
+    RULES,
+    Cell,
+    Measured,
+    Statement,
+    Table,
+    percent,
+)
 from bert4rec.experiments.report import NOT_TO_BE_HAD, Report, Shown
 
 MORE_STYLE = """
@@ -21,7 +31,7 @@ thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; white-s
 th[scope=row], th[scope=rowgroup] { text-align: left; font-weight: 500; }
 th[scope=row] { white-space: nowrap; }
 th.words, td.words { text-align: left; white-space: normal; min-width: 9rem; }
-td small { display: block; font-size: .74rem; line-height: 1.3; } td .quiet { opacity: .75; }
+td small { display: block; font-size: .74em; line-height: 1.3; } td .quiet { opacity: .75; }
 td .spread { font-size: .85em; }
 .wide { margin: .3rem 0 1rem; }
 .wide th[scope=row] { position: sticky; left: 0; background: var(--back); }
@@ -36,13 +46,18 @@ td .spread { font-size: .85em; }
 ul { padding-left: 1.2rem; margin: .3rem 0 .8rem; } li { margin: .35rem 0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem .9rem; margin: .4rem 0; }
 dt { font-weight: 600; } dd { margin: 0; }
+.legend { font-size: .9rem; opacity: .85; }
 figure { margin: 1rem 0; } figcaption { font-size: .9rem; max-width: 44rem; opacity: .85; }
 figure svg { display: block; max-width: 100%; height: auto; }
 details { margin: .6rem 0; } summary { cursor: pointer; font-size: .92rem; }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; } figure svg { max-width: none; width: 34rem; } }
+@media (max-width: 40rem) {
+  dl { grid-template-columns: 1fr; } figure svg { max-width: none; }
+  th[scope=row] { white-space: normal; min-width: 5.5rem; } td, th { padding: .3rem .35rem; }
+}
 @media print {
-  :root { --back: #fff; --line: #bbb; } body { max-width: none; font-size: 11px; padding: 0; }
-  nav { display: none; } .wide { overflow: visible; } td, th { padding: .15rem .35rem; }
+  :root { --back: #fff; --line: #bbb; font-size: 11px; } body { max-width: none; font-size: 11px; padding: 0; }
+  nav { display: none; } .wide { overflow: visible; } td, th { padding: .15rem .3rem; }
+  th[scope=row] { white-space: normal; }
   tr, figure, .box { break-inside: avoid; } h2, h3, h4 { break-after: avoid; }
   details::details-content { content-visibility: visible; display: block; height: auto; }
 }
@@ -101,10 +116,13 @@ def _surprises(report: Report) -> str:
         return ""
     items = "".join(
         f'<li>{_word(statement.verdict)} <a href="#{shown.experiment.name}">{escape(shown.title)}, '
-        f"{shown.experiment.name}</a>: <b>{escape(statement.text)}</b> {escape(statement.evidence)}</li>"
+        f"{escape(shown.experiment.short_title)}</a>: <b>{escape(statement.text)}</b> {escape(statement.told)}</li>"
         for shown, statement in report.surprises
     )
-    return f'<div class="box"><h2>Where our numbers say otherwise, or more</h2><ul>{items}</ul></div>'
+    daggers = _legend(any(statement.is_marked for _, statement in report.surprises))
+    return (
+        f'<div class="box"><h2>Where our numbers say otherwise, or more</h2><ul>{items}</ul>{daggers}</div>'
+    )
 
 
 def _overview(report: Report) -> str:
@@ -151,11 +169,16 @@ def _part(shown: Shown, pictures: dict[str, str]) -> str:
         else ""
     )
     listed = f"<ul>{statements}</ul>" if statements else ""
-    return f"<h3>{escape(shown.title)}</h3>{listed}{figures}{tables}{_missing(shown)}{runs}"
+    told = f"{listed}{figures}{tables}{_legend(part.has_daggers)}{_missing(shown)}{runs}"
+    return f"<h3>{escape(shown.title)}</h3>{told}"
+
+
+def _legend(has_daggers: bool) -> str:
+    return f'<p class="legend">{escape(DAGGER_RULE)}</p>' if has_daggers else ""
 
 
 def _statement(statement: Statement) -> str:
-    return f"<li>{_word(statement.verdict)} <b>{escape(statement.text)}</b> {escape(statement.evidence)}</li>"
+    return f"<li>{_word(statement.verdict)} <b>{escape(statement.text)}</b> {escape(statement.told)}</li>"
 
 
 def _missing(shown: Shown) -> str:
@@ -210,6 +233,8 @@ def _measured(cell: Measured) -> str:
     text = f"<b>{cell.value:.4f}</b>" + (
         f' <span class="spread">± {half:.4f}</span>' if half is not None else ""
     )
+    if cell.at_last_step:
+        text += f"&nbsp;{DAGGER}"
     if cell.difference is None or cell.verdict is None:
         return text
     return (

@@ -1,6 +1,6 @@
 """The report as Markdown."""
 
-from bert4rec.experiments.layout import INTERVALS, RULES, Part, Row, Table, text_of
+from bert4rec.experiments.layout import DAGGER_RULE, INTERVALS, RULES, Part, Row, Table, text_of
 from bert4rec.experiments.report import NOT_TO_BE_HAD, Report, Shown
 
 
@@ -30,11 +30,13 @@ def _head(report: Report, *, can_draw: bool) -> list[str]:
 
 
 def surprise_list(report: Report) -> str:
-    """What contradicts the paper, is not reproduced, or is new."""
-    return "\n".join(
-        f"- **{statement.verdict}** ({shown.title}, {shown.experiment.name}): {statement.text} {statement.evidence}"
+    """What contradicts the paper, is not reproduced, or is new; and what its daggers mean."""
+    lines = [
+        f"- **{statement.verdict}** ({shown.title}, {shown.experiment.short_title}): {statement.text} {statement.told}"
         for shown, statement in report.surprises
-    )
+    ]
+    has_daggers = any(statement.is_marked for _, statement in report.surprises)
+    return "\n".join([*lines, *(("", DAGGER_RULE) if has_daggers else ())])
 
 
 def verdict_table(report: Report) -> str:
@@ -50,14 +52,16 @@ def verdict_table(report: Report) -> str:
 def part_text(part: Part) -> str:
     """Statements and tables of one experiment on one data set."""
     statements = "\n".join(
-        f"- **{statement.verdict}**: {statement.text} {statement.evidence}" for statement in part.statements
+        f"- **{statement.verdict}**: {statement.text} {statement.told}" for statement in part.statements
     )
     tables = [
         block
         for table in part.tables
         for block in (f"**{table.title}**" if table.title else "", table_text(table), table.note)
     ]
-    return "\n\n".join(block for block in (statements, *tables) if block)
+    return "\n\n".join(
+        block for block in (statements, *tables, DAGGER_RULE if part.has_daggers else "") if block
+    )
 
 
 def _part(shown: Shown, pictures: set[str]) -> list[str]:
@@ -65,7 +69,7 @@ def _part(shown: Shown, pictures: set[str]) -> list[str]:
     for figure in shown.part.figures:
         name = shown.file_name(figure)
         if name in pictures:
-            blocks.append(f"![{figure.caption or figure.name}](figures/{name}.png)")
+            blocks.append(f"![{figure.caption}](figures/{name}.png)")
     blocks += _missing(shown)
     if shown.runs.rows:
         summary = "<summary>Runs: seconds and device</summary>"

@@ -13,7 +13,13 @@ from bert4rec.experiments.layout import Row, Table
 from bert4rec.experiments.paper import printed
 from bert4rec.experiments.report import Report, read_report
 from bert4rec.experiments.report_text import surprise_list, table_text, verdict_table
-from bert4rec.experiments.summary_speed import recommending_table, serving_table, times_table, training_table
+from bert4rec.experiments.summary_speed import (
+    recommending_table,
+    runs_table,
+    serving_table,
+    times_table,
+    training_table,
+)
 
 MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
 END = "<!-- end -->"
@@ -31,6 +37,7 @@ def make_parts(folder: Path) -> dict[str, str]:
         "verdicts": verdict_table(report),
         "surprises": surprise_list(report),
         "times": table_text(times_table(data)),
+        "runs": table_text(runs_table(data)),
         "speed": table_text(training_table(benches_with("shape"))),
         "recommending": table_text(recommending_table(benches_with("recommend"))),
         "serving": table_text(serving_table(benches_with("serve"))),

@@ -1,11 +1,13 @@
 """Tables of the README about speed: training, recommending, serving. Lines are those that benchmarks print."""
 
+import math
 import statistics
 from collections.abc import Sequence
 
-from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES
+from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
 from bert4rec.experiments.evidence import Evidence, Line
 from bert4rec.experiments.layout import Row, Table
+from bert4rec.experiments.pace import is_whole
 from bert4rec.experiments.paper import printed
 
 GOAL = "NDCG@10"
@@ -14,7 +16,7 @@ GOAL = "NDCG@10"
 def times_table(data: Sequence[Evidence]) -> Table:
     """From the start of the command until validation first passes what the paper has on the test items.
 
-    Only of runs that had the device to themselves.
+    Only of runs that had the device to themselves and were not interrupted.
     """
     rows = []
     for evidence in data:
@@ -22,12 +24,41 @@ def times_table(data: Sequence[Evidence]) -> Table:
         goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
         for line in run.lines if run and goal else ():
             passed = next((each for each in line["validations"] if each["value"] >= goal), None)
-            if passed and not line["device_shared"]:
+            if passed and not line["device_shared"] and _went_through(line):
                 seconds = [f"{each['command_seconds']:.0f} s" for each in (passed, line["validations"][-1])]
                 cells = [f"{goal:.4f}", f"{passed['step']:,}", *seconds, line["device"]]
                 rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
     return Table("", columns, rows)
+
+
+def _went_through(selection: Line) -> bool:
+    """Whether a selection was done in one call: training cannot have taken longer than the call until its end."""
+    return bool(selection["validations"][-1]["command_seconds"] >= selection["train_seconds"])
+
+
+def runs_table(data: Sequence[Evidence]) -> Table:
+    """How long selection, refit and test of each model of Table 2 take at most: others used the device too."""
+    cases = overall_cases(data[0].facts) if data else []
+    found = [[_shortest(each, case) for each in data] for case in cases]
+    devices = sorted({line["device"] for lines in found for line in lines if line})
+    rows = [
+        Row(
+            case.label,
+            [f"{math.ceil(line['command_seconds'])} s" if line else "–" for line in lines],
+            beyond=case in SOFTMAX,
+        )
+        for case, lines in zip(cases, found, strict=True)
+    ]
+    return Table("", [each.facts.title for each in data], rows, corner=f"at most, {' or '.join(devices)}")
+
+
+def _shortest(evidence: Evidence, case: Case) -> Line | None:
+    """Of the runs that were not interrupted, and of those made only to be timed."""
+    timed = evidence.find(case, kind="timing")
+    lines = [line for selection, line in evidence.stages(case) if is_whole(line, selection)]
+    lines += timed.lines if timed else ()
+    return min(lines, key=lambda line: line["command_seconds"], default=None)
 
 
 def training_table(lines: Sequence[Line]) -> Table:

@@ -57,7 +57,8 @@ def _statement(evidence: Evidence, better: Case, worse: Case, text: str) -> Stat
         return None
     gains = {metric: compare(one, other, metric) for metric in METRICS}
     told = ", ".join(f"{metric} {percent(gain.share)}" for metric, gain in gains.items() if gain)
-    return Statement(text, judge_direction(gains.values()), f"{better.label} against {worse.label}: {told}.")
+    evidence_told = f"{better.label} against {worse.label}: {told}."
+    return Statement(text, judge_direction(gains.values()), evidence_told, one.at_last_step)
 
 
 def _at_equal_loss(evidence: Evidence) -> Statement | None:
@@ -66,7 +67,9 @@ def _at_equal_loss(evidence: Evidence) -> Statement | None:
     if found is None:
         return None
     text, verdict = AT_EQUAL_LOSS.get(found.verdict, AT_EQUAL_LOSS["undecided"])
-    return replace(found, text=text, verdict=verdict)
+    return replace(
+        found, text=text, verdict=verdict, at_last_step=found.at_last_step and verdict == "contradiction"
+    )
 
 
 TABLE3 = Experiment(

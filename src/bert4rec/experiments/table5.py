@@ -11,24 +11,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.experiments.cases import Case, Experiment, Facts, small_case
+from bert4rec.experiments.cases import SMALL_DEFAULT, WITHOUT_DROPOUT, Case, Experiment, Facts, small_case
 from bert4rec.experiments.evidence import Comparison, Evidence, Found, compare
 from bert4rec.experiments.layout import TOLERANCE, Part, Row, Statement, Table, Verdict, percent
 from bert4rec.experiments.paper import printed
+from bert4rec.experiments.sweeps import too_much_dropout
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import Layer
 from bert4rec.training.models import MODELS, Kind
 
 METRIC = "NDCG@10"
-NO_DROPOUT = tuple(f"model.{part}_dropout=0" for part in ("embedding", "hidden", "attention"))
-DEFAULT = small_case("L=2, h=2")
 CASES = (
-    DEFAULT,
+    SMALL_DEFAULT,
     small_case("w/o PE", variant="without positions"),
     small_case("w/o PFFN", variant="without feed-forward"),
     small_case("w/o LN", variant="without norm"),
     small_case("w/o RC", variant="without residual"),
-    small_case("w/o Dropout", *NO_DROPOUT),
+    WITHOUT_DROPOUT,
     *(small_case(f"L={layers}", f"model.layers={layers}") for layers in (1, 3, 4)),
     *(small_case(f"h={heads}", f"model.heads={heads}") for heads in (1, 4, 8)),
 )
@@ -114,14 +113,15 @@ def kind_of(variant: str) -> Kind:
 
 
 def lay_out(evidence: Evidence) -> Part:
-    default = evidence.find(DEFAULT)
-    base = printed("table5_ablation_ndcg10_d64", DEFAULT.label, evidence.facts.title)
-    rows, statements = [], []
+    default = evidence.find(SMALL_DEFAULT)
+    base = printed("table5_ablation_ndcg10_d64", SMALL_DEFAULT.label, evidence.facts.title)
+    dropout = too_much_dropout(evidence)
+    rows, statements = [], [dropout] if dropout else []
     for case in CASES:
         run = evidence.find(case)
         theirs = printed("table5_ablation_ndcg10_d64", case.label, evidence.facts.title)
-        paper_share = theirs / base - 1 if theirs and case is not DEFAULT else None
-        change = compare(run, default, METRIC) if run and default and case is not DEFAULT else None
+        paper_share = theirs / base - 1 if theirs and case is not SMALL_DEFAULT else None
+        change = compare(run, default, METRIC) if run and default and case is not SMALL_DEFAULT else None
         rows.append(
             Row(
                 case.label,
@@ -138,10 +138,8 @@ def _change(change: Comparison | None, paper_share: float | None) -> list[str]:
     theirs = "" if paper_share is None else percent(paper_share)
     if change is None:
         return ["", "", theirs, ""]
-    relative = change.share / change.difference if change.difference else 0.0
-    interval = f"{percent(change.low * relative)} to {percent(change.high * relative)}"
     verdict = "" if paper_share is None else same_direction(change, paper_share)
-    return [percent(change.share), interval, theirs, verdict]
+    return [percent(change.share), " to ".join(map(percent, change.shares)), theirs, verdict]
 
 
 def same_direction(change: Comparison, paper_share: float) -> Verdict:
@@ -162,6 +160,7 @@ def _positions(run: Found, change: Comparison, paper_share: float) -> Statement:
         f"Without positions NDCG@10 falls by {size} than 10%.",
         "reproduced" if is_large == expected and change.direction < 0 else "not reproduced",
         f"It changes by {percent(change.share)} to {run.mean(METRIC):.4f}; in the paper by {percent(paper_share)}.",
+        run.at_last_step,
     )
 
 
