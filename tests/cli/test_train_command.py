@@ -77,17 +77,16 @@ def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Pa
     assert set(results.read_text().splitlines()) == set(lines)
 
 
-def test_a_line_of_progress_tells_all_in_80_columns_and_its_speed_is_that_of_training_alone(
+def test_a_line_of_progress_tells_all_in_80_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr("bert4rec.cli.train.say", told.append)
     line = LiveLine()
     line.stage("selection", 12_000)
-    line.progress("selection", Progress(step=10_900), Pace(5.2, 256_000.0, 1.1))
     mark = {"step": 11_000, "loss": 5.12345, "value": 0.5182}
-    with_validation = Pace(5.12345, samples_per_second=2_000.0, seconds_left=500.0)
-    line.progress("selection", Progress(11_000, 11_000, 0.5182, history=[mark]), with_validation)
+    pace = Pace(5.12345, samples_per_second=256_000.0, seconds_left=1.1)
+    line.progress("selection", Progress(11_000, 11_000, 0.5182, history=[mark]), pace)
     text = "step 11000/12000, loss 5.123, NDCG@10 0.5182, 256,000 samples/s, 0:00:01 left"
     assert told[-1] == f"{text}: the best so far"
     assert len(f"⠋ {text}") <= 80

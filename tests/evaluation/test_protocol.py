@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Targets
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import summarise
-from bert4rec.evaluation.protocol import Ranks, Scorer, rank_targets
+from bert4rec.evaluation.protocol import Ranks, Scorer, rank_among_negatives, rank_targets
 from tests.evaluation.tiny import dataset_of
 
 NUM_ITEMS = 9
@@ -37,17 +38,31 @@ class Case:
     scores: list[list[float]]
 
     def rank(self, convert: Callable[[NDArray[Any]], Any] = np.asarray, batch_size: int = 3) -> Ranks:
-        dataset = dataset_of(self.histories, NUM_ITEMS)
-        users = np.arange(len(self.histories))
-        targets = Targets(users, dataset.offsets[:-1] + np.array(self.positions))
-        table = np.array(self.scores, np.float32)
         return rank_targets(
-            scorer_from(table, convert),
-            dataset,
-            targets,
+            scorer_from(self.table, convert),
+            *self.asked,
             negatives=np.array(self.negatives, np.int32),
             batch_size=batch_size,
         )
+
+    def rank_candidates(self, convert: Callable[[NDArray[Any]], Any] = np.asarray) -> NDArray[np.int32]:
+        """Asking the model for nothing but the candidates."""
+        return rank_among_negatives(
+            lambda users, _histories, items: convert(self.table[users[:, None], items]),
+            *self.asked,
+            negatives=np.array(self.negatives, np.int32),
+            batch_size=3,
+        )
+
+    @property
+    def table(self) -> NDArray[np.float32]:
+        return np.array(self.scores, np.float32)
+
+    @property
+    def asked(self) -> tuple[Dataset, Targets]:
+        dataset = dataset_of(self.histories, NUM_ITEMS)
+        users = np.arange(len(self.histories))
+        return dataset, Targets(users, dataset.offsets[:-1] + np.array(self.positions))
 
 
 @st.composite
@@ -95,6 +110,16 @@ def test_tensors_and_any_batch_size_give_the_same_ranks(
     assert np.array_equal(ranks.sampled, from_tensors.sampled)
     assert np.array_equal(ranks.full, from_tensors.full)
     assert from_tensors.full.dtype == from_tensors.sampled.dtype == np.int32
+
+
+@given(case=cases())
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+def test_scoring_the_candidates_alone_gives_the_same_sampled_ranks(
+    convert: Callable[[NDArray[Any]], Any], case: Case
+) -> None:
+    ranks = case.rank_candidates(convert)
+    assert ranks.dtype == np.int32
+    assert ranks.tolist() == case.rank().sampled.tolist()
 
 
 @given(case=cases(), padding=st.sampled_from([float("nan"), float("inf"), -5.0, 3.0]))
@@ -150,6 +175,14 @@ def test_a_score_that_is_not_a_number_is_an_error_that_names_the_user(
     case = Case([[1, 2]] * 5, [1] * 5, [[3, 4]] * 5, scores)
     with pytest.raises(DataError, match=r"user 3 .*NaN.*learning rate"):
         case.rank(convert)
+
+
+def test_a_candidate_whose_score_is_not_a_number_is_an_error_that_names_the_user() -> None:
+    case = Case(
+        [[1, 2]] * 2, [1] * 2, [[3, 4]] * 2, [[0.0] * (NUM_ITEMS + 1), [float("nan")] * (NUM_ITEMS + 1)]
+    )
+    with pytest.raises(DataError, match=r"user 1 .*NaN"):
+        case.rank_candidates()
 
 
 def test_every_target_is_asked_for_once_with_all_that_came_before_it() -> None:

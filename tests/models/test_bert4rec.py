@@ -237,7 +237,7 @@ def test_a_cycle_is_learned_perfectly() -> None:
     config = replace(WITHOUT_DROPOUT, dim=64, heads=2, max_length=8)
     model = BERT4Rec(cycle, config, torch.Generator().manual_seed(0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    for step in range(200):
+    for step in range(400):
         first, block = batches.block(step)
         loss = cloze_loss(model, batches.shape.read(block[step - first]))
         optimizer.zero_grad()

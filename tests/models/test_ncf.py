@@ -8,7 +8,7 @@ from tests.training.tiny import make_task, tiny_config
 
 
 def test_what_others_of_ones_taste_chose_comes_before_all_else() -> None:
-    assert learns_tastes("ncf")
+    assert learns_tastes("ncf", "training.steps=60", "training.batch_size=128")
 
 
 def test_the_loss_is_the_one_computed_by_hand() -> None:

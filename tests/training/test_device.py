@@ -8,7 +8,14 @@ from bert4rec.training.device import place
 def test_the_cpu_is_always_there_and_works_in_full_precision() -> None:
     placement = place("cpu")
     assert (placement.device.type, placement.dtype) == ("cpu", None)
-    assert placement.name.endswith(f"{torch.get_num_threads()} threads")
+
+
+@pytest.mark.parametrize(("threads", "told"), [(1, ", 1 thread"), (2, ", 2 threads")])
+def test_the_name_of_a_processor_tells_its_threads(
+    threads: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert place("cpu").name.endswith(told)
 
 
 def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,23 @@ def test_an_improvement_renews_patience() -> None:
     assert (progress.step, progress.best_step) == (7, 5)
 
 
+def test_the_speed_is_that_of_training_without_its_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, speeds = [0.0], []
+
+    def let_pass(seconds: float) -> bool:
+        now[0] += seconds
+        return False
+
+    monkeypatch.setattr("bert4rec.training.loop.time.perf_counter", lambda: now[0])
+    hooks = Hooks(
+        validate=lambda: float(let_pass(100.0)),
+        report=lambda _progress, _loss, speed: speeds.append(speed),
+        should_stop=lambda: let_pass(0.25),
+    )
+    Loop(Slope(1.0), TrainingConfig(steps=4, validate_every=2), device=CPU, seed=1).run(4, hooks)
+    assert speeds == pytest.approx([4.0, 4.0])
+
+
 def test_the_last_step_is_validated_whatever_the_interval() -> None:
     config = TrainingConfig(steps=7, validate_every=5)
     progress = Loop(Slope(1.0), config, device=CPU, seed=1).run(7, Hooks(validate=lambda: 0.0))

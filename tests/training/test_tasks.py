@@ -39,6 +39,15 @@ def test_every_item_has_a_score_also_where_nobody_has_a_history(name: str) -> No
     torch.testing.assert_close(scores[0], scores[1])
 
 
+@each_model
+def test_some_items_get_the_scores_they_have_among_all(name: str) -> None:
+    model, items = untrained(name), RNG.integers(0, NUM_ITEMS + 1, (len(HISTORIES), 5))
+    scorer = MODELS[name].task.make_scorer(model)
+    found = scorer(np.array(USERS), Histories.from_lists(HISTORIES), items)
+    expected = scores_of(name, model, USERS, HISTORIES).gather(1, torch.from_numpy(items))
+    torch.testing.assert_close(found[items > 0], expected[items > 0], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["gru4rec", "gru4rec+", "sasrec", "bert4rec"])
 def test_a_query_of_a_padded_history_scores_items_as_evaluation_does(name: str) -> None:
     """What is served is what was judged, whatever the length, and however much padding there is."""

@@ -253,8 +253,6 @@ class LiveLine:
     def __init__(self, tracker: "Tracker | None" = None) -> None:
         self._tracker = tracker
         self._steps = 0
-        self._speed = self._seconds_a_step = 0.0
-        self._was_between = False
         self._status: Status | None = None
 
     def __enter__(self) -> "LiveLine":
@@ -265,7 +263,7 @@ class LiveLine:
 
     def stage(self, stage: "Stage", steps: int) -> None:
         self._stop()
-        self._steps, self._was_between = steps, False
+        self._steps = steps
         if stage == "selection":
             most = count(steps, "step")
             say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
@@ -281,24 +279,16 @@ class LiveLine:
         if is_mark and self._tracker:
             for name in last.keys() & {"loss", "value"}:
                 self._tracker(f"{stage}/{name}", last[name], progress.step)
-        self._note_pace(progress.step, pace, is_mark=is_mark)
-        left = timedelta(seconds=round(self._seconds_a_step * (self._steps - progress.step)))
+        left = timedelta(seconds=round(pace.seconds_left))
         text = f"step {progress.step}/{self._steps}, loss {pace.loss:.3f}, "
         if progress.best_step:
             text += f"NDCG@10 {last['value']:.4f}, "
-        text += f"{self._speed:,.0f} samples/s, {left} left"
+        text += f"{pace.samples_per_second:,.0f} samples/s, {left} left"
         if is_mark:
             is_best = progress.best_step == progress.step
             say(text + (": the best so far" if is_best else ""))
         if self._status:
             self._status.update(text)
-
-    def _note_pace(self, step: int, pace: "Pace", *, is_mark: bool) -> None:
-        """Between marks where there is time: what is measured at a mark has the validation in it."""
-        if not (is_mark and self._was_between):
-            self._speed = pace.samples_per_second
-            self._seconds_a_step = pace.seconds_left / max(1, self._steps - step)
-        self._was_between = not is_mark
 
     def say(self, text: str) -> None:
         say(text)

@@ -10,7 +10,7 @@ are scores like any other. A score that is not a number is an error.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ Scores = Any
 
 Scorer = Callable[[NDArray[np.int64], Histories], Scores]
 """What a model is to evaluation: from user indices and their histories to a score for every item."""
+
+CandidateScorer = Callable[[NDArray[np.int64], Histories, NDArray[np.int64]], Scores]
+"""The same for some items only: given [batch, K] item numbers, their scores [batch, K]."""
 
 
 @dataclass(frozen=True)
@@ -60,23 +63,50 @@ def rank_targets(
     where they live: a tensor on a GPU is never copied to the host as a whole. Histories of similar
     length share a batch, the longest first, so that a batch too large for the memory fails at once.
     """
-    histories = histories_before(dataset, targets.users, targets.positions)
-    answers = dataset.sequences[targets.positions].astype(np.int64)
-    order = np.argsort(-histories.lengths, kind="stable")
     sampled = np.empty(len(targets), np.int32)
     full = np.empty(len(targets), np.int32)
-    for first in range(0, len(targets), batch_size):
-        rows = order[first : first + batch_size]
-        users = targets.users[rows]
-        batch = _Batch(users, histories[rows], answers[rows], negatives[users].astype(np.int64))
+    for rows, batch in _batches(dataset, targets, negatives, batch_size):
         scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories))
-        _check(scores, batch, dataset.num_items)
+        _check(scores, batch, (len(rows), dataset.num_items + 1))
         sampled[rows], full[rows] = _rank(scores, batch)
     return Ranks(sampled, full)
 
 
-def _check(scores: Scores, batch: _Batch, num_items: int) -> None:
-    expected = (len(batch.users), num_items + 1)
+def rank_among_negatives(
+    scorer: CandidateScorer,
+    dataset: Dataset,
+    targets: Targets,
+    *,
+    negatives: NDArray[np.int32],
+    batch_size: int = 256,
+) -> NDArray[np.int32]:
+    """The sampled ranks alone. Only the candidates are scored: far cheaper where the catalogue is large."""
+    ranks = np.empty(len(targets), np.int32)
+    for rows, batch in _batches(dataset, targets, negatives, batch_size):
+        # Column 0 is padding, as where all items are scored.
+        items = np.column_stack([np.zeros_like(batch.answers), batch.answers, batch.negatives])
+        scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories, items))
+        _check(scores, batch, items.shape)
+        rivals = scores[:, 2:] >= scores[:, 1:2]
+        rivals[(batch.negatives == PADDING).nonzero()] = False
+        ranks[rows] = _on_host(rivals.sum(1))
+    return ranks
+
+
+def _batches(
+    dataset: Dataset, targets: Targets, negatives: NDArray[np.int32], batch_size: int
+) -> Iterator[tuple[NDArray[np.int64], _Batch]]:
+    """Which targets share a batch, and the batch; the longest histories first."""
+    histories = histories_before(dataset, targets.users, targets.positions)
+    answers = dataset.sequences[targets.positions].astype(np.int64)
+    order = np.argsort(-histories.lengths, kind="stable")
+    for first in range(0, len(targets), batch_size):
+        rows = order[first : first + batch_size]
+        users = targets.users[rows]
+        yield rows, _Batch(users, histories[rows], answers[rows], negatives[users].astype(np.int64))
+
+
+def _check(scores: Scores, batch: _Batch, expected: tuple[int, ...]) -> None:
     assert tuple(scores.shape) == expected, f"scores are {tuple(scores.shape)}, expected {expected}"
     items = scores[:, 1:]
     # The maximum is the cheapest pass that cannot miss a NaN: both libraries let it win.

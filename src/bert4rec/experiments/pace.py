@@ -83,7 +83,7 @@ class Pace:
             return SPEED_GUESS
         if job.quick:
             return QUICK_GUESS
-        return GUESSES["cpu" if "threads" in device else "cuda"]
+        return GUESSES["cpu" if " thread" in device else "cuda"]
 
     def _kind(self, job: Job, device: str) -> tuple[str, str, tuple[str, str, str]]:
         config = job.case.config(job.facts.family, quick=job.quick).as_dict()

@@ -43,5 +43,4 @@ class BPRMF(nn.Module):
 
     def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:  # noqa: ARG002
         """Scores [B, V + 1] of all items; column 0 is padding."""
-        products: Tensor = self.user_table(users_B) @ self.item_table.weight.T
-        return products + self.item_bias
+        return torch.addmm(self.item_bias, self.user_table(users_B), self.item_table.weight.T)

@@ -69,7 +69,7 @@ class Caser(nn.Module):
 
     def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
         """Scores [B, V + 1] of all items; column 0 is padding."""
-        return self._query(users_B, context_BC) @ self.output_table.weight.T + self.output_bias
+        return torch.addmm(self.output_bias, self._query(users_B, context_BC), self.output_table.weight.T)
 
     def _query(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
         x_BDC = self.item_table(context_BC).transpose(1, 2)

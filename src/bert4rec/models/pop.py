@@ -48,7 +48,9 @@ class Pop(nn.Module):
         counts = dataset.item_counts if everything else training.item_counts(dataset.num_items)
         self.counts.copy_(torch.from_numpy(counts))
 
-    def scores(self, users: NDArray[np.int64], histories: Histories) -> Tensor:
-        """[users, items + 1]: the same row for each user, stored once."""
+    def scores(
+        self, users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+    ) -> Tensor:
+        """[users, items + 1], the same row for each user, stored once; or those of `items` [users, K] alone."""
         assert len(users) == len(histories)
-        return self.counts.expand(len(users), -1)
+        return self.counts.expand(len(users), -1) if items is None else self.counts[torch.as_tensor(items)]

@@ -24,7 +24,8 @@ class Placement:
         """For result files: the card, or the processor and its threads."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"{_processor()}, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"{_processor()}, {threads} thread{'s' * (threads > 1)}"
 
     @property
     def is_shared(self) -> bool | None:

@@ -14,7 +14,13 @@ from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part, Split
 from bert4rec.errors import DataError, NotFoundError
 from bert4rec.evaluation.metrics import summarise
-from bert4rec.evaluation.protocol import Ranks, Scorer, rank_targets
+from bert4rec.evaluation.protocol import (
+    CandidateScorer,
+    Ranks,
+    Scorer,
+    rank_among_negatives,
+    rank_targets,
+)
 from bert4rec.evaluation.slices import slice_by_activity, slice_by_popularity
 
 ROWS_PER_BATCH = {"cuda": 1024, "cpu": 256}
@@ -37,6 +43,20 @@ def judge(
         negatives=dataset.negatives(candidates),
         batch_size=ROWS_PER_BATCH[device_type],
     )
+
+
+def judge_among_negatives(
+    scorer: CandidateScorer, dataset: Dataset, split: Split, part: Part, device_type: str
+) -> dict[str, float]:
+    """Metrics under the paper's protocol alone: what is asked again and again while a model learns."""
+    ranks = rank_among_negatives(
+        scorer,
+        dataset,
+        split.targets(part),
+        negatives=dataset.negatives("popularity"),
+        batch_size=ROWS_PER_BATCH[device_type],
+    )
+    return summarise(ranks)
 
 
 def metrics_of(ranks: Ranks) -> dict[str, dict[str, float]]:

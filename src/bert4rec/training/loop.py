@@ -6,7 +6,8 @@ stopping and checkpoints. A batch is one row of int32 numbers of fixed length, s
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,7 +68,7 @@ class Hooks:
     validate: Callable[[], float] | None = None
     """The value to be maximised, of the model as it is now; None where there is nothing to choose."""
     report: Callable[[Progress, float, float], None] = lambda *_: None
-    """Hears progress, loss and steps per second, about once a second and after every validation."""
+    """Hears progress, loss and steps per second of training alone, about once a second and after every validation."""
     should_stop: Callable[[], bool] = lambda: False
     """Asked before every step; True writes a checkpoint and raises `Interrupted`."""
 
@@ -211,7 +212,8 @@ class Loop:
         entry = {"step": self.progress.step, "loss": self._mean_loss(forget=True)}
         if hooks.validate:
             self.task.model.eval()
-            entry["value"] = value = hooks.validate()
+            with clock.aside():
+                entry["value"] = value = hooks.validate()
             self.task.model.train()
             self.progress.stale += 1
             if value > self.progress.best_value:
@@ -270,6 +272,7 @@ class _Clock:
         self._began = time.perf_counter() - progress.seconds
         self._reported = self._saved = time.perf_counter()
         self._pause = 0.0
+        self._aside = 0.0
         self._step_reported = progress.step
 
     def seconds(self) -> float:
@@ -287,9 +290,16 @@ class _Clock:
         self._saved = time.perf_counter()
         self._pause = (self._saved - began) / LARGEST_SHARE_OF_CHECKPOINTS
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done here does not count as training when it comes to speed."""
+        began = time.perf_counter()
+        yield
+        self._aside += time.perf_counter() - began
+
     def steps_per_second(self, step: int) -> float:
         """Since the last report."""
         now = time.perf_counter()
-        speed = (step - self._step_reported) / max(1e-9, now - self._reported)
-        self._reported, self._step_reported = now, step
+        speed = (step - self._step_reported) / max(1e-9, now - self._reported - self._aside)
+        self._reported, self._step_reported, self._aside = now, step, 0.0
         return speed

@@ -42,6 +42,9 @@ def draw_unchosen(
     """`count` items for each entry of `users`, [..., count], that its user did not choose."""
     users = users[..., None].expand(*users.shape, count)
     items = sampler.draw(tuple(users.shape), generator)
+    wrong = chosen.contains(users, items).nonzero(as_tuple=True)
     for _ in range(TRIES):
-        items = torch.where(chosen.contains(users, items), sampler.draw(tuple(users.shape), generator), items)
+        items[wrong] = sampler.draw((len(wrong[0]),), generator)
+        still = chosen.contains(users[wrong], items[wrong])
+        wrong = tuple(places[still] for places in wrong)
     return items

@@ -6,7 +6,7 @@ items, and plain counting.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.data.histories import Histories
-from bert4rec.evaluation.protocol import Scorer
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.pop import Pop
 from bert4rec.training import ranking_losses
@@ -57,6 +56,16 @@ class Ground:
     """Of activations; None is that of the weights."""
 
 
+class ModelScorer(Protocol):
+    """A model as evaluation wants it, both as a `Scorer` and as a `CandidateScorer`."""
+
+    def __call__(
+        self, users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+    ) -> Tensor:
+        """Scores of all items, [users, items + 1] with padding first, or of `items` [users, K] alone."""
+        ...
+
+
 class ClozeTask:
     """BERT4Rec, and the Cloze batches of the training part."""
 
@@ -85,19 +94,21 @@ class ClozeTask:
         return cloze_loss(self.model, self._batches.shape.read(batch), self.dtype)
 
     @staticmethod
-    def make_scorer(model: BERT4Rec, dtype: torch.dtype | None = None) -> Scorer:
-        """Scores [users, items + 1] for what each history goes on with."""
+    def make_scorer(model: BERT4Rec, dtype: torch.dtype | None = None) -> ModelScorer:
+        """Scores for what each history goes on with."""
         device = model.item_bias.device
 
         @torch.inference_mode()
-        def scores(users: NDArray[np.int64], histories: Histories) -> Tensor:
+        def scores(
+            users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+        ) -> Tensor:
             assert len(users) == len(histories)
             recent = histories.newest(model.config.max_length - 1)
-            _, items = recent.flat()
+            _, tokens = recent.flat()
             end = torch.as_tensor(np.cumsum(recent.lengths), device=device)
             begin = end - torch.as_tensor(recent.lengths, device=device)
             batch = append_mask(
-                torch.as_tensor(items, device=device),
+                torch.as_tensor(tokens, device=device),
                 begin,
                 end,
                 max_length=model.config.max_length,
@@ -105,7 +116,7 @@ class ClozeTask:
             )
             hidden = model.encode(batch.tokens, batch.positions, batch.layout, dtype)
             # Scores in float32: in bfloat16 many items would tie, and ties count against the model.
-            return model.scores(hidden.float())
+            return _scores(model, model.project(hidden.float()), items)
 
         return scores
 
@@ -146,19 +157,32 @@ class NextItemTask:
         return ranking_losses.shared(self.objective.loss, *output, read.negatives, penalty)
 
     @staticmethod
-    def make_scorer(model: Any, dtype: torch.dtype | None = None) -> Scorer:
-        """Scores [users, items + 1] for what each history goes on with."""
+    def make_scorer(model: Any, dtype: torch.dtype | None = None) -> ModelScorer:
+        """Scores for what each history goes on with."""
         device = model.item_table.weight.device
 
         @torch.inference_mode()
-        def scores(users: NDArray[np.int64], histories: Histories) -> Tensor:
+        def scores(
+            users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+        ) -> Tensor:
             assert len(users) == len(histories)
             batch = ask_what_follows(histories, model.config.max_length, device)
             hidden = model.encode(batch.tokens, batch.positions, batch.layout, dtype)
-            rows, bias = model.answers()
-            return F.pad(hidden.float() @ rows.T + bias, (1, 0), value=float("-inf"))
+            return _scores(model, hidden.float(), items)
 
         return scores
+
+
+def _scores(model: Any, queries: Tensor, items: NDArray[np.int64] | None) -> Tensor:
+    """What the rows of the item table answer to queries [B, D]: all of them, or those of `items` [B, K]."""
+    table = model.table[: model.num_items + 1]
+    bias = F.pad(model.item_bias, (1, 0), value=float("-inf"))
+    if items is None:
+        # Bias and padding in the same pass: over a large catalogue each of its own costs half a product.
+        return torch.addmm(bias, queries, table.T)
+    places = torch.as_tensor(items, device=queries.device)
+    some: Tensor = (queries[:, None] * table[places]).sum(dim=-1) + bias[places]
+    return some
 
 
 def _negatives(ground: Ground, sequences: Tensor) -> Negatives:
@@ -213,15 +237,24 @@ class PairTask:
         return self._compare(scores[:, :targets], unchosen, pair.chosen != PADDING)
 
     @staticmethod
-    def make_scorer(model: Any, dtype: torch.dtype | None = None) -> Scorer:  # noqa: ARG004
-        """Scores [users, items + 1] for what each user goes on with."""
+    def make_scorer(model: Any, dtype: torch.dtype | None = None) -> ModelScorer:  # noqa: ARG004
+        """Scores for what each user goes on with."""
         device = next(model.parameters()).device
 
         @torch.inference_mode()
-        def scores(users: NDArray[np.int64], histories: Histories) -> Tensor:
-            context = torch.as_tensor(histories.padded(model.context), device=device)
-            all_scores: Tensor = model.scores(torch.as_tensor(users, device=device), context)
-            return all_scores
+        def scores(
+            users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+        ) -> Tensor:
+            known = (
+                torch.as_tensor(users, device=device),
+                torch.as_tensor(histories.padded(model.context), device=device),
+            )
+            found: Tensor
+            if items is None:
+                found = model.scores(*known)
+            else:
+                found = model.score(*known, torch.as_tensor(items, device=device))
+            return found
 
         return scores
 
@@ -236,5 +269,5 @@ class CountingTask:
         model.count(ground.dataset, ground.training_end)
 
     @staticmethod
-    def make_scorer(model: Pop, dtype: torch.dtype | None = None) -> Scorer:  # noqa: ARG004
+    def make_scorer(model: Pop, dtype: torch.dtype | None = None) -> ModelScorer:  # noqa: ARG004
         return model.scores

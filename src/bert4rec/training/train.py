@@ -26,7 +26,7 @@ from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
-from bert4rec.training.judge import judge, metrics_of, save_ranks
+from bert4rec.training.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.training.loop import Hooks, Loop, Progress, Task
 from bert4rec.training.models import MODELS, Kind
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
@@ -132,7 +132,9 @@ class _Trainer:
                     loop,
                     "selection",
                     self.plan.config.training.steps,
-                    lambda: metrics_of(self._ranks(scorer, "valid"))["sampled"][SELECTION_METRIC],
+                    lambda: judge_among_negatives(
+                        scorer, self.dataset, self.split, "valid", self.around.placement.device.type
+                    )[SELECTION_METRIC],
                 )
                 best, best_step = loop.best, progress.best_step
             save_tensors(kept, best, {"tag": tag, "best_step": best_step})
@@ -203,7 +205,10 @@ class _Trainer:
 
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
             if progress.history and progress.history[-1]["step"] == progress.step:
-                progress.history[-1]["command_seconds"] = self._seconds()
+                progress.history[-1] |= {
+                    "command_seconds": self._seconds(),
+                    "device_shared": bool(self.around.placement.is_shared),
+                }
                 self._write_progress(stage, progress.history)
             samples_per_second = steps_per_second * batch_size
             seconds_left = (steps - progress.step) / max(1e-9, steps_per_second)
@@ -230,7 +235,7 @@ class _Trainer:
             "split": part,
             "protocol": self.plan.split.kind,
             "device": self.around.placement.name,
-            "device_shared": self.around.placement.is_shared,
+            "device_shared": self._was_shared(fitted.stage),
             "steps": fitted.steps,
             "train_seconds": round(fitted.seconds, 2),
             "command_seconds": self._seconds(),
@@ -240,6 +245,13 @@ class _Trainer:
             "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
             "metrics": metrics_of(ranks),
         }
+
+    def _was_shared(self, stage: Stage) -> bool | None:
+        """Whether others used the device at any mark of a stage, or do now. None where nobody can tell."""
+        now = self.around.placement.is_shared
+        return (
+            now if now is None else now or any(each.get("device_shared") for each in self._progress_of(stage))
+        )
 
     def _seconds(self) -> float:
         """Since the command began."""
