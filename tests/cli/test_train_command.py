@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.cli.train import LiveLine, refuse_unknown
-from bert4rec.errors import UsageError
+from bert4rec.cli.train import LiveLine
 from bert4rec.training.loop import Progress
-from bert4rec.training.models import MODELS
 from bert4rec.training.train import Pace
 from tests.cli.test_data_commands import bert4rec, write_log
 
@@ -147,11 +145,3 @@ def test_a_slip_is_told_before_torch_is_loaded(
 def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
     """Otherwise the test above would show nothing."""
     assert "torch was loaded" in bert4rec("train", dataset, "-o", tmp_path / "new").stderr
-
-
-def test_models_are_those_with_a_file_of_presets() -> None:
-    for model in MODELS:
-        refuse_unknown(model, "ml-1m")
-    with pytest.raises(UsageError) as error:
-        refuse_unknown("none", None)
-    assert set(str(error.value).partition("Models: ")[2].rstrip(".").split(", ")) == set(MODELS)

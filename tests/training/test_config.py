@@ -6,17 +6,11 @@ from dataclasses import fields
 import pytest
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.training.config import (
-    LIMITS,
-    check_model,
-    load_preset,
-    make_config,
-    preset_names,
-    settings_by_size,
-)
+from bert4rec.errors import UsageError
+from bert4rec.training.config import LIMITS, make_config, settings_by_size
 from bert4rec.training.loop import Hooks, Loop
 from bert4rec.training.models import MODELS
+from bert4rec.training.presets import load_preset, preset_names
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, make_task, random_histories, tiny_config
 
@@ -81,19 +75,6 @@ def test_every_value_of_a_preset_is_a_setting_and_is_taken_over(model: str) -> N
         config = make_config(model, load_preset(model, name)).as_dict()
         for section, keys in load_preset(model, name).items():
             assert keys.items() <= config[section].items()
-
-
-def test_an_unknown_preset_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(NotFoundError, match=r"no preset 'ml-1n' of sasrec. Did you mean ml-1m"):
-        load_preset("sasrec", "ml-1n")
-
-
-def test_an_unknown_model_is_refused_with_the_nearest_one() -> None:
-    check_model("gru4rec+")
-    with pytest.raises(
-        UsageError, match=r"no model 'sasrek'. Did you mean sasrec\? Models: pop, bpr-mf, ncf"
-    ):
-        check_model("sasrek")
 
 
 def test_settings_win_over_the_preset_and_the_last_one_wins() -> None:

@@ -4,11 +4,8 @@ import shlex
 import shutil
 import signal
 import time
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from difflib import get_close_matches
-from importlib import resources
 from json import dumps
 from pathlib import Path
 from types import FrameType
@@ -21,7 +18,8 @@ from bert4rec.cli.console import count, messages, print_json, say, this_command
 from bert4rec.cli.data import Flag, SplitOptions
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.results import print_results
-from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.errors import UsageError
+from bert4rec.training.presets import load_preset, refuse_unknown
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -165,7 +163,7 @@ def make_plan(
     refit: bool = True,
     test: bool = True,
 ) -> "Plan":
-    from bert4rec.training.config import load_preset, make_config, settings_by_size
+    from bert4rec.training.config import make_config, settings_by_size
     from bert4rec.training.run import Plan
 
     if preset:
@@ -176,28 +174,6 @@ def make_plan(
     return Plan.for_dataset(
         dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test
     )
-
-
-def refuse_unknown(model: str, preset: str | None) -> None:
-    """Refuse a model or a preset that does not exist. Every model has a file of presets."""
-    files = sorted((resources.files("bert4rec") / "presets").iterdir(), key=lambda each: each.name)
-    presets = {
-        each.name.removesuffix(".toml"): list(tomllib.loads(each.read_text(encoding="utf-8")))
-        for each in files
-    }
-    if model not in presets:
-        known = ", ".join(presets)
-        raise UsageError(f"There is no model {model!r}.{_nearest(model, presets)} Models: {known}.")
-    if preset and preset not in presets[model]:
-        owners = [each for each, names in presets.items() if preset in names]
-        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, presets[model])
-        known = ", ".join(presets[model])
-        raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {known}.")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0]}?" if near else ""
 
 
 def refuse_run(folder: Path, *, overwrite: bool) -> None:

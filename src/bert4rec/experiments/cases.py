@@ -6,8 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.training.config import RunConfig, load_preset, make_config
+from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.models import MODELS
+from bert4rec.training.presets import load_preset
 
 if TYPE_CHECKING:
     from bert4rec.experiments.evidence import Evidence

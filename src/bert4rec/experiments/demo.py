@@ -17,9 +17,10 @@ from bert4rec.data.prepare import prepare
 from bert4rec.data.splits import Split, make_split
 from bert4rec.data.synthetic import World, WorldConfig, best_scores
 from bert4rec.evaluation.protocol import Scorer
-from bert4rec.training.config import load_preset, make_config
+from bert4rec.training.config import make_config
 from bert4rec.training.judge import judge, metrics_of
 from bert4rec.training.models import MODELS
+from bert4rec.training.presets import load_preset
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.train import Surroundings, train
 

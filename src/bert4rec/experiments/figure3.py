@@ -15,8 +15,8 @@ from bert4rec.experiments.layout import (
 )
 from bert4rec.experiments.paper import METRICS_OF_FIGURES, paper, printed
 from bert4rec.experiments.sweeps import dropout_note
-from bert4rec.training.config import load_preset
 from bert4rec.training.models import MODELS
+from bert4rec.training.presets import load_preset
 
 WIDTHS = (16, 32, 64, 128, 256)
 SWEPT = ("gru4rec", "gru4rec+", "caser", "sasrec", "bert4rec")

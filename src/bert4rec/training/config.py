@@ -1,15 +1,13 @@
 """Everything that decides the outcome of a run, and where it comes from: preset, then `--set`."""
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.errors import UsageError
 from bert4rec.training.models import MODELS
 
 PASSES, FEWEST_STEPS = 200, 400
@@ -91,21 +89,6 @@ LIMITS: dict[str, Any] = {
 """What each setting may be, whatever the model."""
 
 
-def preset_names(model: str) -> list[str]:
-    return list(_presets(model))
-
-
-def load_preset(model: str, name: str) -> dict[str, Any]:
-    """The values of a preset, section by section."""
-    presets = _presets(model)
-    if name not in presets:
-        known = list(presets)
-        raise NotFoundError(
-            f"There is no preset {name!r} of {model}.{_nearest(name, known)} Presets: {', '.join(known)}."
-        )
-    return dict(presets[name])
-
-
 def settings_by_size(model: str, *, num_users: int, num_actions: int) -> dict[str, Any]:
     """What stands in for a preset where none is named: as many steps as the size of the data asks for.
 
@@ -117,13 +100,6 @@ def settings_by_size(model: str, *, num_users: int, num_actions: int) -> dict[st
     samples = num_actions if kind.knows_users else num_users
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
     return {"training": {"steps": steps, "validate_every": steps // 20}}
-
-
-def check_model(name: str) -> None:
-    if name not in MODELS:
-        raise UsageError(
-            f"There is no model {name!r}.{_nearest(name, list(MODELS))} Models: {', '.join(MODELS)}."
-        )
 
 
 def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
@@ -165,11 +141,6 @@ def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         found = ", ".join(f"{key} = {value}" for key, value in values.items())
         why = f": {error}" if str(error) else ""
         raise UsageError(f"The settings of {section} do not go together{why}. They are {found}.") from error
-
-
-def _presets(model: str) -> dict[str, Any]:
-    path = resources.files("bert4rec") / "presets" / f"{model}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _refuse_unknown(model: str, sections: Mapping[str, type], values: Mapping[str, Any]) -> None:

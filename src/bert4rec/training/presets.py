@@ -1,0 +1,48 @@
+"""Named settings: one file a model, one table a preset. Needs no torch, so a slip is told at once."""
+
+import tomllib
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from bert4rec.errors import NotFoundError, UsageError
+
+Presets = dict[str, dict[str, Any]]
+"""Name of a preset → its values, section by section."""
+
+
+def preset_names(model: str) -> list[str]:
+    return list(_all_presets()[model])
+
+
+def load_preset(model: str, name: str) -> dict[str, Any]:
+    """The values of a preset, section by section."""
+    refuse_unknown(model, name)
+    return dict(_all_presets()[model][name])
+
+
+def refuse_unknown(model: str, preset: str | None = None) -> None:
+    """Refuse a model or a preset that does not exist. Every model has a file of presets."""
+    presets = _all_presets()
+    if model not in presets:
+        known = ", ".join(presets)
+        raise UsageError(f"There is no model {model!r}.{_nearest(model, list(presets))} Models: {known}.")
+    if preset and preset not in presets[model]:
+        owners = [each for each, names in presets.items() if preset in names]
+        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, list(presets[model]))
+        known = ", ".join(presets[model])
+        raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {known}.")
+
+
+@cache
+def _all_presets() -> dict[str, Presets]:
+    files = sorted((resources.files("bert4rec") / "presets").iterdir(), key=lambda each: each.name)
+    return {
+        each.name.removesuffix(".toml"): tomllib.loads(each.read_text(encoding="utf-8")) for each in files
+    }
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]}?" if near else ""
