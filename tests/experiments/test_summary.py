@@ -85,11 +85,11 @@ def test_a_whole_run_takes_at_most_the_shortest_of_its_seeds_and_of_what_was_onl
     whole = next(
         line for line in map(json.loads, lines) if line.get("stage") == "refit" and line["model"] == "caser"
     )
-    timed = {**whole, "kind": "timing", "command_seconds": 30.2}
+    timed = {**whole, "kind": "timing", "command_seconds": 30.2, "device": "a processor"}
     (tmp_path / "beauty.jsonl").write_text("\n".join([*lines, json.dumps(timed)]) + "\n")
     header, _, *rows = make_parts(tmp_path)["runs"].splitlines()
     assert header == "| at most, NVIDIA H200 | Beauty |"
-    assert "| Caser | 31 s |" in rows
+    assert "| Caser | 31 s (a processor) |" in rows
     assert "| *SASRec (softmax)* | 41 s |" in rows
     assert len(rows) == 11
 

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from bert4rec.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
@@ -38,19 +39,24 @@ def _went_through(selection: Line) -> bool:
 
 
 def runs_table(data: Sequence[Evidence]) -> Table:
-    """How long selection, refit and test of each model of Table 2 take at most: others used the device too."""
+    """How long selection, refit and test of each model of Table 2 take at most: others used the GPU too."""
     cases = overall_cases(data[0].facts) if data else []
     found = [[_shortest(each, case) for each in data] for case in cases]
-    devices = sorted({line["device"] for lines in found for line in lines if line})
+    devices = Counter(line["device"] for lines in found for line in lines if line)
+    usual = max(devices, key=devices.__getitem__, default="")
     rows = [
-        Row(
-            case.label,
-            [f"{math.ceil(line['command_seconds'])} s" if line else "–" for line in lines],
-            beyond=case in SOFTMAX,
-        )
+        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in SOFTMAX)
         for case, lines in zip(cases, found, strict=True)
     ]
-    return Table("", [each.facts.title for each in data], rows, corner=f"at most, {' or '.join(devices)}")
+    return Table("", [each.facts.title for each in data], rows, corner=f"at most, {usual}")
+
+
+def _seconds(line: Line | None, usual: str) -> str:
+    """Of a whole run, and its device where it is not the usual one."""
+    if line is None:
+        return "–"
+    elsewhere = f" ({line['device']})" if line["device"] != usual else ""
+    return f"{math.ceil(line['command_seconds'])} s{elsewhere}"
 
 
 def _shortest(evidence: Evidence, case: Case) -> Line | None:
