@@ -63,7 +63,9 @@ def wanted(facts: Facts, case: Case) -> float:
     return float(overall.get(label) or table3.get(label, {}).get("NDCG@10") or overall["BERT4Rec"] * 0.98)
 
 
-def add_result(ledger: Ledger, facts: Facts, case: Case, seed: int, quality: float) -> None:
+def add_result(
+    ledger: Ledger, facts: Facts, case: Case, seed: int, quality: float, steps: int = 7000
+) -> None:
     """The lines that a worker would add for one run."""
     job = Job(Path("nowhere"), facts, case, seed, ledger.quick)
     device = {"device": "NVIDIA H200", "device_shared": False, "command_seconds": 40.0 + seed}
@@ -71,8 +73,8 @@ def add_result(ledger: Ledger, facts: Facts, case: Case, seed: int, quality: flo
         ledger.add([{**job.identity(kind="speed"), **device, "samples_per_second": 250_000.0}])
         return
     ranks = draw_ranks(quality, facts, seed)
-    test = {**job.identity(), **device, **facts_of_training(7000, 8.5), **numbers_of(ranks)}
-    selection = {**job.identity(stage="selection"), **device, **facts_of_training(7000, 12.25)}
+    test = {**job.identity(), **device, **facts_of_training(steps, 8.5), **numbers_of(ranks)}
+    selection = {**job.identity(stage="selection"), **device, **facts_of_training(steps, 12.25)}
     selection["validations"] = [
         {"step": step, "value": quality * share, "command_seconds": step / 200}
         for step, share in ((3500, 0.9), (7000, 1.0))

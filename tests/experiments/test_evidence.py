@@ -128,6 +128,10 @@ def gap(low: float, high: float) -> Comparison:
     return Comparison((low + high) / 2, low, high, 0.0, 0.0)
 
 
+def test_an_interval_around_no_difference_has_ends_that_are_shares_too() -> None:
+    assert Comparison(0.0, -0.01, 0.01, 1.0, 0.2).shares == pytest.approx((-0.05, 0.05))
+
+
 def test_a_statement_needs_all_comparisons_and_falls_with_one() -> None:
     up, down, open_ = gap(0.1, 0.2), gap(-0.2, -0.1), gap(-0.1, 0.1)
     assert judge_direction([up, up]) == "reproduced"

@@ -142,4 +142,4 @@ def test_a_variant_that_is_interrupted_ends_with_the_same_weights(
 def test_the_direction_of_a_change_is_compared(
     share: float, low: float, high: float, paper: float, verdict: str
 ) -> None:
-    assert same_direction(Comparison(share, low, high, 0.0, share), paper) == verdict
+    assert same_direction(Comparison(share, low, high, 0.0, 1.0), paper) == verdict

@@ -67,7 +67,7 @@ def rank_targets(
     full = np.empty(len(targets), np.int32)
     for rows, batch in _batches(dataset, targets, negatives, batch_size):
         scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories))
-        _check(scores, batch, (len(rows), dataset.num_items + 1))
+        _check(scores[:, 1:], batch.users, (len(rows), dataset.num_items))
         sampled[rows], full[rows] = _rank(scores, batch)
     return Ranks(sampled, full)
 
@@ -83,12 +83,13 @@ def rank_among_negatives(
     """The sampled ranks alone. Only the candidates are scored: far cheaper where the catalogue is large."""
     ranks = np.empty(len(targets), np.int32)
     for rows, batch in _batches(dataset, targets, negatives, batch_size):
-        # Column 0 is padding, as where all items are scored.
-        items = np.column_stack([np.zeros_like(batch.answers), batch.answers, batch.negatives])
+        answers = batch.answers[:, None]
+        # The answer stands in for padding: it is no rival of itself.
+        items = np.hstack([answers, np.where(batch.negatives == PADDING, answers, batch.negatives)])
         scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories, items))
-        _check(scores, batch, items.shape)
-        rivals = scores[:, 2:] >= scores[:, 1:2]
-        rivals[(batch.negatives == PADDING).nonzero()] = False
+        _check(scores, batch.users, items.shape)
+        rivals = scores >= scores[:, :1]
+        rivals[(items == answers).nonzero()] = False
         ranks[rows] = _on_host(rivals.sum(1))
     return ranks
 
@@ -106,12 +107,12 @@ def _batches(
         yield rows, _Batch(users, histories[rows], answers[rows], negatives[users].astype(np.int64))
 
 
-def _check(scores: Scores, batch: _Batch, expected: tuple[int, ...]) -> None:
+def _check(scores: Scores, users: NDArray[np.int64], expected: tuple[int, ...]) -> None:
+    """`scores` are those of items, without padding."""
     assert tuple(scores.shape) == expected, f"scores are {tuple(scores.shape)}, expected {expected}"
-    items = scores[:, 1:]
     # The maximum is the cheapest pass that cannot miss a NaN: both libraries let it win.
-    if math.isnan(items.max().item()):
-        user = next(u for u, row in zip(batch.users, items, strict=True) if math.isnan(row.max().item()))
+    if math.isnan(scores.max().item()):
+        user = next(u for u, row in zip(users, scores, strict=True) if math.isnan(row.max().item()))
         raise DataError(
             f"The model's scores for user {user} are not all numbers (NaN found): it has diverged. "
             "Train it again with a lower learning rate, or go back to an earlier checkpoint."

@@ -82,14 +82,21 @@ class Comparison:
     low: float
     high: float
     p: float
-    share: float
-    """The difference as a share of the other's number."""
+    base: float
+    """The other's number."""
+
+    @property
+    def share(self) -> float:
+        """The difference as a share of the other's number."""
+        return self._relative(self.difference)
 
     @property
     def shares(self) -> tuple[float, float]:
         """The ends of the interval, as shares of the other's number."""
-        relative = self.share / self.difference if self.difference else 0.0
-        return self.low * relative, self.high * relative
+        return self._relative(self.low), self._relative(self.high)
+
+    def _relative(self, value: float) -> float:
+        return value / self.base if self.base else math.nan
 
     @property
     def direction(self) -> int:
@@ -115,11 +122,10 @@ def compare(one: Found, other: Found, metric: str, protocol: str = "sampled") ->
 
 
 def _comparison(difference: float, error: float, freedom: float, base: float) -> Comparison:
-    share = difference / base if base else math.nan
     if error == 0:
-        return Comparison(difference, difference, difference, float(difference == 0), share)
+        return Comparison(difference, difference, difference, float(difference == 0), base)
     margin, p = NORMAL * error, student_two_sided(difference / error, freedom)
-    return Comparison(difference, difference - margin, difference + margin, p, share)
+    return Comparison(difference, difference - margin, difference + margin, p, base)
 
 
 def judge_direction(comparisons: Iterable[Comparison | None], expected: int = 1) -> Verdict:

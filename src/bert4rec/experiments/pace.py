@@ -23,10 +23,12 @@ Times = dict[tuple[str, ...], list[float]]
 
 
 def is_whole(final: Line, selection: Line | None) -> bool:
-    """Whether `command_seconds` of a run's last line is the time of all of it.
+    """Whether `command_seconds` of a run's last line is the time of all of it, and not of its last call alone.
 
-    A run that was interrupted and went on has only that of its last call there, while the seconds of training add up.
+    Of lines that do not say so: the seconds of training add up over all calls.
     """
+    if "resumed" in final:
+        return not final["resumed"]
     trained = sum(line.get("train_seconds", 0.0) for line in (selection, final) if line)
     return bool(final["command_seconds"] >= trained)
 

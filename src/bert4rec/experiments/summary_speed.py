@@ -25,17 +25,12 @@ def times_table(data: Sequence[Evidence]) -> Table:
         goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
         for line in run.lines if run and goal else ():
             passed = next((each for each in line["validations"] if each["value"] >= goal), None)
-            if passed and not line["device_shared"] and _went_through(line):
+            if passed and not line["device_shared"] and is_whole(line, None):
                 seconds = [f"{each['command_seconds']:.0f} s" for each in (passed, line["validations"][-1])]
                 cells = [f"{goal:.4f}", f"{passed['step']:,}", *seconds, line["device"]]
                 rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
     return Table("", columns, rows)
-
-
-def _went_through(selection: Line) -> bool:
-    """Whether a selection was done in one call: training cannot have taken longer than the call until its end."""
-    return bool(selection["validations"][-1]["command_seconds"] >= selection["train_seconds"])
 
 
 def runs_table(data: Sequence[Evidence]) -> Table:

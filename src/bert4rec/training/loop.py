@@ -6,8 +6,7 @@ stopping and checkpoints. A batch is one row of int32 numbers of fixed length, s
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,8 +56,8 @@ class Progress:
     stale: int = 0
     """Validations since the best one."""
     seconds: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
-    """One entry a mark: step, loss, seconds, and the value where there was a validation."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """One entry a mark: step, loss, seconds, and of a validation its value and seconds."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +211,9 @@ class Loop:
         entry = {"step": self.progress.step, "loss": self._mean_loss(forget=True)}
         if hooks.validate:
             self.task.model.eval()
-            with clock.aside():
-                entry["value"] = value = hooks.validate()
+            began = time.perf_counter()
+            entry["value"] = value = hooks.validate()
+            entry["validation_seconds"] = round(clock.leave_out(began), 3)
             self.task.model.train()
             self.progress.stale += 1
             if value > self.progress.best_value:
@@ -290,12 +290,11 @@ class _Clock:
         self._saved = time.perf_counter()
         self._pause = (self._saved - began) / LARGEST_SHARE_OF_CHECKPOINTS
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """What is done here does not count as training when it comes to speed."""
-        began = time.perf_counter()
-        yield
-        self._aside += time.perf_counter() - began
+    def leave_out(self, began: float) -> float:
+        """What was done since `began` does not count as training when it comes to speed. Returns its seconds."""
+        seconds = time.perf_counter() - began
+        self._aside += seconds
+        return seconds
 
     def steps_per_second(self, step: int) -> float:
         """Since the last report."""

@@ -19,27 +19,30 @@ def preset_names(model: str) -> list[str]:
 def load_preset(model: str, name: str) -> dict[str, Any]:
     """The values of a preset, section by section."""
     refuse_unknown(model, name)
-    return dict(_all_presets()[model][name])
+    return {section: dict(values) for section, values in _all_presets()[model][name].items()}
 
 
 def refuse_unknown(model: str, preset: str | None = None) -> None:
     """Refuse a model or a preset that does not exist. Every model has a file of presets."""
     presets = _all_presets()
     if model not in presets:
-        known = ", ".join(presets)
-        raise UsageError(f"There is no model {model!r}.{_nearest(model, list(presets))} Models: {known}.")
+        listed = ", ".join(presets)
+        raise UsageError(f"There is no model {model!r}.{_nearest(model, list(presets))} Models: {listed}.")
     if preset and preset not in presets[model]:
         owners = [each for each, names in presets.items() if preset in names]
-        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, list(presets[model]))
-        known = ", ".join(presets[model])
-        raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {known}.")
+        known = preset_names(model)
+        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, known)
+        listed = ", ".join(known)
+        raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {listed}.")
 
 
 @cache
 def _all_presets() -> dict[str, Presets]:
     files = sorted((resources.files("bert4rec") / "presets").iterdir(), key=lambda each: each.name)
     return {
-        each.name.removesuffix(".toml"): tomllib.loads(each.read_text(encoding="utf-8")) for each in files
+        each.name.removesuffix(".toml"): tomllib.loads(each.read_text(encoding="utf-8"))
+        for each in files
+        if each.name.endswith(".toml")
     }
 
 

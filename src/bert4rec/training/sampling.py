@@ -44,6 +44,8 @@ def draw_unchosen(
     items = sampler.draw(tuple(users.shape), generator)
     wrong = chosen.contains(users, items).nonzero(as_tuple=True)
     for _ in range(TRIES):
+        if not len(wrong[0]):
+            break
         items[wrong] = sampler.draw((len(wrong[0]),), generator)
         still = chosen.contains(users[wrong], items[wrong])
         wrong = tuple(places[still] for places in wrong)

@@ -7,6 +7,7 @@ Then, once, the test items are looked at.
 
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -89,11 +90,12 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
             f"The split of {dataset.path} leaves nobody to validate or to test on: too few users act before and "
             "after its cuts. Choose other dates, or keep users with three actions and more."
         )
+    is_resumed = (folder / "config.json").is_file()
     folder.mkdir(parents=True, exist_ok=True)
     plan.save(folder)
     for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
         left_by_a_killed_process.unlink()
-    trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model])
+    trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model], is_resumed)
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
@@ -118,6 +120,8 @@ class _Trainer:
     plan: Plan
     around: Surroundings
     kind: Kind
+    is_resumed: bool
+    """Whether an earlier call began it."""
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
@@ -201,18 +205,22 @@ class _Trainer:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
 
-        batch_size = loop.config.batch_size
-
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
-            if progress.history and progress.history[-1]["step"] == progress.step:
-                progress.history[-1] |= {
+            last = progress.history[-1] if progress.history else {}
+            if last.get("step") == progress.step:
+                last |= {
                     "command_seconds": self._seconds(),
-                    "device_shared": bool(self.around.placement.is_shared),
+                    "device_shared": self.around.placement.is_shared,
                 }
                 self._write_progress(stage, progress.history)
-            samples_per_second = steps_per_second * batch_size
-            seconds_left = (steps - progress.step) / max(1e-9, steps_per_second)
-            self.around.listener.progress(stage, progress, Pace(loss, samples_per_second, seconds_left))
+            left = steps - progress.step
+            validations = math.ceil(left / loop.config.validate_every) * last.get("validation_seconds", 0.0)
+            pace = Pace(
+                loss,
+                samples_per_second=steps_per_second * loop.config.batch_size,
+                seconds_left=left / max(1e-9, steps_per_second) + validations,
+            )
+            self.around.listener.progress(stage, progress, pace)
 
         progress = loop.run(steps, Hooks(validate, report, self.around.should_stop), checkpoint, tag)
         loop.task.model.eval()
@@ -239,6 +247,7 @@ class _Trainer:
             "steps": fitted.steps,
             "train_seconds": round(fitted.seconds, 2),
             "command_seconds": self._seconds(),
+            "resumed": self.is_resumed,
             "validations": self._validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
@@ -249,9 +258,9 @@ class _Trainer:
     def _was_shared(self, stage: Stage) -> bool | None:
         """Whether others used the device at any mark of a stage, or do now. None where nobody can tell."""
         now = self.around.placement.is_shared
-        return (
-            now if now is None else now or any(each.get("device_shared") for each in self._progress_of(stage))
-        )
+        if now is None:
+            return None
+        return now or any(each.get("device_shared") for each in self._progress_of(stage))
 
     def _seconds(self) -> float:
         """Since the command began."""
@@ -270,8 +279,8 @@ class _Trainer:
 
     def _progress_of(self, stage: Stage) -> list[dict[str, Any]]:
         path = self.folder / "progress.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(f"{path} is damaged ({error}). Start anew with --overwrite.") from error
