@@ -146,7 +146,8 @@ def test_a_dry_run_only_says_what_would_be_run(
     output, messages = capsys.readouterr()
     assert "SASRec (softmax), seed 3" in output
     assert "speed of bert4rec N=50, seed 1" in output
-    assert re.search(r"^\d+ runs: 0 done, \d+ to do, which takes about ", messages)
+    assert "nobody knows" in output
+    assert re.search(r"^\d+ runs: 0 done, \d+ to do\.$", messages, re.MULTILINE)
     assert list((folder / "results").iterdir()) == []
     assert not (folder / "work").exists()
 
@@ -157,6 +158,7 @@ def test_a_dry_run_only_says_what_would_be_run(
         (["table9"], {}, 2, "Did you mean table"),
         ([], {}, 2, "Name what to reproduce: table1"),
         (["table3"], {"data": "nowhere"}, 4, "There is no dataset at nowhere or data/nowhere"),
+        (["table3"], {"data": "ml-1m", "dry_run": True}, 4, "without --dry-run it is fetched first"),
         (["table3"], {"data": ","}, 2, "--data is empty"),
         (["table3"], {"seeds": "1,two"}, 2, "--seeds 1,two: expected whole numbers"),
         (["table3"], {"jobs": 0}, 2, "--jobs 0"),
@@ -181,6 +183,10 @@ def test_mistakes_are_told_at_once(
 def test_a_report_needs_results(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nowhere does not exist"):
         report_command(tmp_path / "nowhere", output=tmp_path / "report")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFoundError, match=r"empty holds no results .* bert4rec reproduce table2"):
+        report_command(tmp_path / "empty", output=tmp_path / "report")
+    assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.timeout(600)

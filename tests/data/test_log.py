@@ -204,7 +204,11 @@ def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
         ("a.csv", b"user,item\na,1\nb,2,3\n", r"a\.csv:3: expected 2 fields .* found 3"),
         ("a.csv", b'user,item,note\na,1,"x\ny"\nb,2\n', r"a\.csv:4: expected 3 fields .* found 2"),
         ("a.csv", b"user,item\na,\xe9\n", r"a\.csv:2 is not UTF-8 text.*--encoding latin-1"),
-        ("a.csv", b"user,item,time\na,1,2024-01-01\nb,2,yesterday\n", "row 2: 'yesterday' in column 'time'"),
+        (
+            "a.csv",
+            b"user,item,time\na,1,2024-01-01\nb,2,yesterday\n",
+            r"row 2 \(not counting a header\): 'yesterday' in column 'time'",
+        ),
         ("a.csv.gz", gzip.compress(b"user,item\n" + b"a,1\n" * 5000)[:-30], "cut off"),
         ("a.csv.zst", zstandard.compress(b"user,item\n" + b"a,1\n" * 5000)[:-5], "cut off"),
         ("a.jsonl", b'{"user": 1, "item": 2}\n{"user": 1 "item": 2}\n', r"a\.jsonl:2: not a line of JSON"),
@@ -214,7 +218,7 @@ def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
         (
             "a.csv",
             b"user,item,time\na,1,1600000000\na,2,1600000001\nb,2,1600000000000\n",
-            "row 3: '1600000000000'",
+            r"row 3 \(not counting a header\): '1600000000000'",
         ),
         ("a.jsonl", b'{"user": {"id": 1}, "item": 2}\n', "not single ids"),
         ("a.txt", b"1 2\n3\n", r"a\.txt:2: a user without an item"),

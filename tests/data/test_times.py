@@ -69,7 +69,10 @@ def test_the_unit_found_in_the_first_batch_holds_for_the_next() -> None:
 
 @pytest.mark.parametrize("value", ["yesterday", "01.02.2020", "2020-13-01", "nan", "Posted July 3"])
 def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
-    with pytest.raises(DataError, match=rf"log\.csv, row 1: '{value}' in column 'time' is not a time"):
+    with pytest.raises(
+        DataError,
+        match=rf"log\.csv, row 1 \(not counting a header\): '{value}' in column 'time' is not a time",
+    ):
         read([value])
 
 

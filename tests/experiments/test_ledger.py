@@ -63,6 +63,13 @@ def test_a_whole_line_without_its_end_is_kept(tmp_path: Path) -> None:
     assert [line["seed"] for line in Ledger(tmp_path).lines()] == [0, 1]
 
 
+def test_results_of_other_code_count_only_where_that_is_wanted(tmp_path: Path) -> None:
+    ledger, job = Ledger.open(tmp_path, quick=False), pretended_job()
+    ledger.add([{**job.identity(), "versions": {"code": "older"}}])
+    assert not job.is_done(ledger.marks())
+    assert job.is_done(ledger.marks(any_code=True))
+
+
 def test_quick_results_are_marked_and_never_mixed_with_real_ones(tmp_path: Path) -> None:
     real, quick = Ledger.open(tmp_path, quick=False), Ledger.open(tmp_path, quick=True)
     real.add(LINES[:1])

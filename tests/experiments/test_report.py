@@ -17,6 +17,7 @@ from bert4rec.experiments.catalogue import EXPERIMENTS
 from bert4rec.experiments.layout import DAGGER, DAGGER_RULE, Measured
 from bert4rec.experiments.ledger import Ledger
 from bert4rec.experiments.report import Report, Shown, read_report, write_report
+from bert4rec.training.train import code_checksum
 from tests.experiments.fake import add_result, facts_of, write_results
 from tests.experiments.tiny import pretended_job
 
@@ -104,7 +105,7 @@ def test_seconds_and_device_of_every_run_are_there(report: Report) -> None:
     table2 = section(report, "table2")
     rows = table2[0].runs.rows
     assert len(rows) == 33
-    assert rows[0].cells == ["7,000", "12.2", "8.5", "41", "NVIDIA H200"]
+    assert rows[0].cells == ["7,000", "12.2", "8.5", "41", "NVIDIA H200", code_checksum()]
 
 
 def test_how_long_a_run_took_that_was_interrupted_is_not_told(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_how_long_a_run_took_that_was_interrupted_is_not_told(tmp_path: Path) ->
     assert ledger.lines()[2]["command_seconds"] == 41
     (tmp_path / "beauty.jsonl").write_text(text.replace('"command_seconds": 41.0', '"command_seconds": 20.7'))
     (shown,) = section(read_report(tmp_path), "table3")
-    assert shown.runs.rows[0].cells == ["7,000", "12.2", "8.5", "resumed", "NVIDIA H200"]
+    assert shown.runs.rows[0].cells == ["7,000", "12.2", "8.5", "resumed", "NVIDIA H200", code_checksum()]
 
 
 def test_seconds_of_the_selection_are_those_of_the_same_run(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_what_a_dagger_means_is_told_once_in_every_part_that_has_one(report: Rep
 
 
 @pytest.mark.parametrize(("without", "is_told"), [(0.2, True), (0.15, False), (0.17, False)])
-def test_small_models_that_are_better_without_dropout_are_a_finding(
+def test_it_is_told_where_small_models_are_better_without_dropout(
     tmp_path: Path, without: float, is_told: bool
 ) -> None:
     """And are named below the tables whose numbers they put in doubt; told only where it is sure."""
@@ -148,7 +149,7 @@ def test_small_models_that_are_better_without_dropout_are_a_finding(
     add_result(ledger, facts, WITHOUT_DROPOUT, 1, without)
     report = read_report(tmp_path)
     told = [statement for _, statement in report.surprises if "without dropout" in statement.text]
-    assert [statement.verdict for statement in told] == ["finding"] * is_told
+    assert [statement.verdict for statement in told] == ["not reproduced"] * is_told
     assert all("made for d = 256" in statement.evidence for statement in told)
     for name in ("table4", "figure3", "figure4"):
         (shown,) = section(report, name)

@@ -284,7 +284,20 @@ def test_without_a_preset_the_size_of_the_data_decides_how_long_is_trained() -> 
         values = settings_by_size(model, num_users=users, num_actions=actions)
         return int(make_config(model, values).training.steps)
 
-    assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == 400
-    assert 400 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
-    assert steps("bpr-mf", 200, 3_000) > 400, "pairs are drawn by action, not by user"
+    assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == 800
+    assert 800 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
+    assert steps("bpr-mf", 200, 3_000) > 800, "pairs are drawn by action, not by user"
     assert settings_by_size("pop", num_users=9, num_actions=99) == {}
+
+
+def test_without_a_preset_a_short_training_has_a_short_warm_up_and_bert4rec_also_sees_cut_histories() -> None:
+    small, large = (
+        make_config("bert4rec", settings_by_size("bert4rec", num_users=users, num_actions=10 * users))
+        for users in (200, 100_000)
+    )
+    assert (small.training.warmup_steps, large.training.warmup_steps) == (80, 200)
+    assert small.objective.prefix_share == large.objective.prefix_share == 0.5
+    assert (
+        make_config("sasrec", settings_by_size("sasrec", num_users=200, num_actions=2_000)).training.steps
+        == 800
+    )

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from bert4rec.cli.console import count, say
 from bert4rec.cli.needs import require_folder, require_torch
+from bert4rec.errors import NotFoundError
 
 
 def report_command(
@@ -28,6 +29,11 @@ def report_command(
     from bert4rec.experiments.report import read_report, write_report
 
     report = read_report(results)
+    if not report.results.data:
+        raise NotFoundError(
+            f"{results} holds no results of tables or figures (*.jsonl). Make some with: bert4rec reproduce table2 "
+            f"--data ml-1m --results {results}"
+        )
     page, text, *figures = write_report(report, output)
     drawn = f" and {count(len(figures), 'file')} of figures" if figures else ""
     say(f"Wrote {page}, {text}{drawn}.")

@@ -43,11 +43,13 @@ def reproduce_command(
     jobs: int = 1,
     device: str = "auto",
     compile_step: Annotated[bool, Parameter(name="--compile")] = True,
+    any_code: Flag = False,
     dry_run: Flag = False,
 ) -> None:
     """Re-run a table or figure of the paper and show it beside the paper's numbers.
 
-    What is among the results already is not run again. Whatever interrupts it, the same command goes on.
+    What is among the results already, made by the same code, is not run again. Whatever interrupts it, the same
+    command goes on.
 
     Parameters
     ----------
@@ -76,6 +78,8 @@ def reproduce_command(
         auto (every GPU, or the CPU), cpu, cuda or cuda:1.
     compile_step
         Compile the training step where that helps: on a GPU.
+    any_code
+        Results that other versions of the code made count too, and are not run again.
     dry_run
         Only say what would be run.
     """
@@ -94,11 +98,12 @@ def reproduce_command(
     experiments = _experiments(names)
     if device != "auto":
         place(device)  # What is not there is said at once.
-    datasets = [_dataset(name, data_folder) for name in _parts("--data", data)]
+    datasets = [_dataset(name, data_folder, may_prepare=not dry_run) for name in _parts("--data", data)]
     ledger = Ledger.open(results, quick=quick)
     everything = make_jobs(experiments, datasets, numbers, quick=quick)
-    marks = ledger.marks()
-    todo = [job for job in everything if not job.is_done(marks)]
+    marks, marks_of_any_code = ledger.marks(), ledger.marks(any_code=True)
+    todo = [job for job in everything if not job.is_done(marks_of_any_code if any_code else marks)]
+    _say_what_other_code_did(sum(job.is_done(marks_of_any_code) for job in todo))
     pace = Pace(ledger.lines(), side_by_side=jobs > 1)
     if dry_run:
         _print_plan(todo, pace, place(device).name, len(everything))
@@ -155,7 +160,15 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _dataset(name: str, folder: Path) -> "Dataset":
+def _say_what_other_code_did(runs: int) -> None:
+    if runs:
+        say(
+            f"Of {count(runs, 'run')} to do there are results of other versions of the code. With --any-code they "
+            "count; without, they are made again, and the new ones are shown."
+        )
+
+
+def _dataset(name: str, folder: Path, *, may_prepare: bool) -> "Dataset":
     """A folder as it is, or a name: prepared in the data folder, before or now."""
     from bert4rec.cli.data import prepare_command
     from bert4rec.data.dataset import MANIFEST, Dataset
@@ -168,6 +181,10 @@ def _dataset(name: str, folder: Path) -> "Dataset":
         raise NotFoundError(
             f"There is no dataset at {name} or {folder / name}, and no data set is called so. "
             f"Prepare one with: bert4rec prepare … -o {folder / name}. Known by name: {', '.join(SOURCES)}."
+        )
+    if not may_prepare:
+        raise NotFoundError(
+            f"There is no dataset at {folder / name} yet; without --dry-run it is fetched first."
         )
     say(f"There is no dataset at {folder / name} yet. Preparing it:")
     try:
@@ -183,10 +200,18 @@ def _how_far(total: int, left: int) -> str:
 
 
 def _print_plan(todo: "list[Job]", pace: "Pace", device: str, total: int) -> None:
-    seconds = {job.label: pace.likely(job, device) for job in todo}
-    print_table(["to be run", "about"], [(label, f"{each:,.0f} s") for label, each in seconds.items()])
-    time_left = timedelta(seconds=round(sum(seconds.values())))
-    say(f"{_how_far(total, len(todo))}, which takes about {time_left} on {device}, one after the other.")
+    timed = {job.label: pace.likely(job, device) for job in todo if pace.knows(job, device)}
+    rows = [
+        (job.label, f"{timed[job.label]:,.0f} s" if job.label in timed else "nobody knows") for job in todo
+    ]
+    print_table(["to be run", "about"], rows)
+    text = f"{_how_far(total, len(todo))}."
+    if timed:
+        time_left = timedelta(seconds=round(sum(timed.values())))
+        text += (
+            f" {count(len(timed), 'run')} of them, timed before, about {time_left} on {device}, one by one."
+        )
+    say(text)
 
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:

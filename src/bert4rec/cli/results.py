@@ -171,7 +171,9 @@ def print_results(lines: Sequence[Mapping[str, Any]]) -> None:
         for protocol in PROTOCOLS
     ]
     first = lines[0]
-    print_table([f"{first['model']} on {first['dataset']}", *METRICS], rows)
+    loss = first.get("config", {}).get("objective", {}).get("loss")
+    model = f"{first['model']} ({loss})" if loss else first["model"]
+    print_table([f"{model} on {first['dataset']}", *METRICS], rows)
 
 
 def metric_cells(metrics: Mapping[str, float]) -> list[str]:

@@ -53,8 +53,8 @@ class TimeReader:
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
-                f"{where}, row {first_row + row}: {values[row]!r} in column {self.column!r} is not a time. Expected "
-                f"{self.describe()}. Dates begin with the year, as in 2024-01-31."
+                f"{where}, row {first_row + row} (not counting a header): {values[row]!r} in column {self.column!r} "
+                f"is not a time. Expected {self.describe()}. Dates begin with the year, as in 2024-01-31."
             )
         return micros
 

@@ -20,6 +20,7 @@ from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.experiments.jobs import mark_of
 from bert4rec.training.results import ranks_path, read_results
+from bert4rec.training.train import code_checksum
 
 Line = dict[str, Any]
 
@@ -44,8 +45,10 @@ class Ledger:
     def lines(self) -> list[Line]:
         return [line for line in read_results(self.folder) if bool(line.get("quick")) == self.quick]
 
-    def marks(self) -> set[str]:
-        return {mark_of(line) for line in self.lines() if "versions" in line}
+    def marks(self, *, any_code: bool = False) -> set[str]:
+        """Of all lines; with `any_code` as if this code had made them."""
+        ours = {"versions": {"code": code_checksum()}} if any_code else {}
+        return {mark_of({**line, **ours}) for line in self.lines() if "versions" in line}
 
     def add(self, lines: Sequence[Mapping[str, Any]], ranks: Mapping[str, Ranks] | None = None) -> None:
         """Append what is not there yet. `ranks` are those behind some of the lines, by their marks.

@@ -62,6 +62,10 @@ class Pace:
         for address in _addresses(*self._kind(job, device)):
             self._comparable[address].append(seconds)
 
+    def knows(self, job: Job, device: str) -> bool:
+        """Whether such a run was ever timed; otherwise all else here is a guess."""
+        return any(self._found(job, device))
+
     def likely(self, job: Job, device: str) -> float:
         """To say how much time is left."""
         comparable, others = self._times(job, device)
@@ -73,12 +77,16 @@ class Pace:
         return MARGIN * (max(comparable) if comparable else median(others))
 
     def _times(self, job: Job, device: str) -> tuple[list[float], list[float]]:
-        """Of the same settings, else of the same model on the same data, else a guess; comparable and others."""
+        comparable, others = self._found(job, device)
+        return (comparable, others) if comparable or others else ([], [self._guess(job, device)])
+
+    def _found(self, job: Job, device: str) -> tuple[list[float], list[float]]:
+        """Of the same settings, else of the same model on the same data; comparable and others."""
         for address in _addresses(*self._kind(job, device)):
             found = self._comparable.get(address, []), self._others.get(address, [])
             if any(found):
                 return found
-        return [], [self._guess(job, device)]
+        return [], []
 
     def _guess(self, job: Job, device: str) -> float:
         if job.case.task == "speed":

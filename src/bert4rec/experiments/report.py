@@ -94,9 +94,10 @@ class Shown:
                     f"{line['train_seconds']:.1f}",
                     f"{line['command_seconds']:.0f}" if is_whole(line, selection) else "resumed",
                     _device(line),
+                    line["versions"]["code"],
                 ]
                 rows.append(Row(f"{case.label}, seed {line['seed']}", cells))
-        columns = ["steps", "selection, s", "refit, s", "whole run, s", "device"]
+        columns = ["steps", "selection, s", "refit, s", "whole run, s", "device", "code"]
         return Table("", columns, rows)
 
     def _seeds(self, asked: Asked) -> set[int]:

@@ -47,5 +47,5 @@ def _all_presets() -> dict[str, Presets]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name.lower(), known, n=1)
     return f" Did you mean {near[0]}?" if near else ""
