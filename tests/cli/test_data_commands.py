@@ -69,7 +69,8 @@ def test_mistakes_get_their_exit_code_and_one_line(
     assert bert4rec("prepare", places["LOG"], "-o", places["OLD"]).returncode == 0
     run = bert4rec(*(places.get(argument, argument) for argument in arguments))
     assert run.returncode == code
-    assert complaint in " ".join(run.stderr.replace("│", " ").split())
+    assert complaint in run.stderr
+    assert run.stderr.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in run.stderr
     assert run.stdout == "" or arguments[0] == "stats"
     assert not places["NEW"].exists()
@@ -173,3 +174,11 @@ def test_raw_movielens_and_dirty_steam_reviews_are_read(real_data: Path, tmp_pat
     assert dirty["repeats"] > 0
     assert dirty["ties"] > 0
     assert Dataset.open(tmp_path / "c").items()["title"].null_count() < dirty["items"]
+
+
+def test_what_may_be_chosen_instead_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    run = bert4rec("compare", "one", "other", "--metric", "HR@20")
+    assert run.returncode == 2
+    assert run.stderr.startswith('Error: Invalid value "HR@20" for --metric. Choose from: "HR@1", ')
+    assert '"MRR"' in run.stderr

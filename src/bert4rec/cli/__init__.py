@@ -9,17 +9,24 @@ import signal
 import sys
 from types import FrameType
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
 from bert4rec import __version__
 from bert4rec.cli.console import messages
 from bert4rec.errors import Bert4RecError
+
+
+def _in_one_style(error: CycloptsError) -> str:
+    """A slip on the command line, told as all other errors are."""
+    return f"[bold red]Error:[/] {_plain(str(error))}"
+
 
 app = App(
     name="bert4rec",
     help="Sequential recommendation with BERT4Rec: from an interaction log to predictions of what comes next.",
     version=__version__,
     error_console=messages,
+    error_formatter=_in_one_style,
 )
 _COMMANDS = {
     "demo": ("demo:demo_command", "See what this does: built-in data, models, metrics, a report."),

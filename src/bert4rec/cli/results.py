@@ -12,7 +12,7 @@ from bert4rec.data.splits import Part
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.evaluation.metrics import METRICS
 
-PROTOCOLS = {"sampled": "100 sampled negatives", "full": "full ranking"}
+PROTOCOLS = {"sampled": "up to 100 sampled negatives", "full": "full ranking"}
 Protocol = Literal["sampled", "full"]
 A_RUN = "a run written by bert4rec"
 
