@@ -103,30 +103,35 @@ def reproduce_command(
     everything = make_jobs(experiments, datasets, numbers, quick=quick)
     marks, marks_of_any_code = ledger.marks(), ledger.marks(any_code=True)
     todo = [job for job in everything if not job.is_done(marks_of_any_code if any_code else marks)]
-    _say_what_other_code_did(sum(job.is_done(marks_of_any_code) for job in todo))
     pace = Pace(ledger.lines(), side_by_side=jobs > 1)
     if dry_run:
-        _print_plan(todo, pace, place(device).name, len(everything))
+        _print_plan(todo, pace, place(device).name)
+    say(f"{_how_far(len(everything), len(todo))}.")
+    _say_what_other_code_did(sum(job.is_done(marks_of_any_code) for job in todo))
+    if dry_run:
         return
     for dataset in datasets:
         dataset.verify()
         describe(dataset, ledger)
-    say(f"{_how_far(len(everything), len(todo))}.")
     office = Office(ledger.folder.absolute(), work.absolute(), compile_step, quick, keep_runs)
+    deadline = began + 60 * minutes if minutes is not None else float("inf")
+    slots = make_slots(device, jobs)
     with Board(len(todo)) as board:
-        deadline = began + 60 * minutes if minutes is not None else float("inf")
-        slots = make_slots(device, jobs)
         runner = Runner(todo, slots, lambda slot: Worker(slot, office, len(slots)), pace, board, deadline)
-        try:
-            runner.run()
-        except KeyboardInterrupt:
-            say(f"Checkpoints are written. Go on with:\n  {_this_call()}")
-            raise
+        _run(runner)
     for dataset in datasets:
         describe(dataset, ledger)
     if not quick:
         _print_sections(experiments, datasets, ledger)
     _say_what_is_left(runner, ledger.folder, quick=quick)
+
+
+def _run(runner: "Runner") -> None:
+    try:
+        runner.run()
+    except KeyboardInterrupt:
+        say(f"Checkpoints are written. Go on with:\n  {_this_call()}")
+        raise
 
 
 def _experiments(names: Sequence[str]) -> "list[Experiment]":
@@ -199,19 +204,16 @@ def _how_far(total: int, left: int) -> str:
     return f"{count(total, 'run')}: {total - left:,} done, {left:,} to do"
 
 
-def _print_plan(todo: "list[Job]", pace: "Pace", device: str, total: int) -> None:
+def _print_plan(todo: "list[Job]", pace: "Pace", device: str) -> None:
     timed = {job.label: pace.likely(job, device) for job in todo if pace.knows(job, device)}
     rows = [
         (job.label, f"{timed[job.label]:,.0f} s" if job.label in timed else "nobody knows") for job in todo
     ]
-    print_table(["to be run", "about"], rows)
-    text = f"{_how_far(total, len(todo))}."
+    if rows:
+        print_table(["to be run", f"about, on {device}"], rows)
     if timed:
         time_left = timedelta(seconds=round(sum(timed.values())))
-        text += (
-            f" {count(len(timed), 'run')} of them, timed before, about {time_left} on {device}, one by one."
-        )
-    say(text)
+        say(f"One after the other, those whose time is known take about {time_left}.")
 
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:

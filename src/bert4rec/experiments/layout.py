@@ -17,7 +17,8 @@ RULES: dict[Verdict, str] = {
     "of a statement: our numbers say the same, and the 95% interval of the difference does not contain zero",
     "better": "ours is higher than the paper's by more than that",
     "not reproduced": "ours is lower than the paper's by more than that; "
-    "of a statement: our numbers say the opposite, beyond the 95% interval",
+    "of a statement: our numbers say the opposite, beyond the 95% interval, or the lead that the paper has lies above "
+    "all of ours",
     "undecided": "of a statement: the interval contains zero, or runs are missing",
     "contradiction": "something the paper did not try, and which speaks against what it concludes",
     "finding": "something the paper does not say",
