@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser
 
 from bert4rec.cli.report import report_command
-from bert4rec.experiments.cases import SMALL_DEFAULT, WITHOUT_DROPOUT
 from bert4rec.experiments.catalogue import EXPERIMENTS
 from bert4rec.experiments.layout import DAGGER, DAGGER_RULE, Measured
 from bert4rec.experiments.ledger import Ledger
@@ -137,24 +136,6 @@ def test_what_a_dagger_means_is_told_once_in_every_part_that_has_one(report: Rep
     assert in_box
     assert page.count(DAGGER_RULE) == len(marked) + in_box
     assert f"&nbsp;{DAGGER}" in page
-
-
-@pytest.mark.parametrize(("without", "is_told"), [(0.2, True), (0.15, False), (0.17, False)])
-def test_it_is_told_where_small_models_are_better_without_dropout(
-    tmp_path: Path, without: float, is_told: bool
-) -> None:
-    """And are named below the tables whose numbers they put in doubt; told only where it is sure."""
-    ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
-    add_result(ledger, facts, SMALL_DEFAULT, 1, 0.17)
-    add_result(ledger, facts, WITHOUT_DROPOUT, 1, without)
-    report = read_report(tmp_path)
-    told = [statement for _, statement in report.surprises if "without dropout" in statement.text]
-    assert [statement.verdict for statement in told] == ["not reproduced"] * is_told
-    assert all("made for d = 256" in statement.evidence for statement in told)
-    for name in ("table4", "figure3", "figure4"):
-        (shown,) = section(report, name)
-        notes = [table.note for table in shown.part.tables if "dropout is too strong" in table.note]
-        assert len(notes) == is_told
 
 
 def test_every_figure_has_words_of_its_own(report: Report) -> None:

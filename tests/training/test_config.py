@@ -33,10 +33,23 @@ def test_every_model_has_a_preset_for_each_data_set_and_for_the_demo(model: str)
     assert set(preset_names(model)) >= {"ml-1m", "beauty", "steam", "ml-20m", "demo"}
 
 
-def test_bert4rec_also_comes_in_the_papers_own_values() -> None:
+@pytest.mark.parametrize("suffix", ["-paper", "-small"])
+def test_bert4rec_also_comes_in_the_papers_own_values_and_small(suffix: str) -> None:
     assert set(preset_names("bert4rec")) >= {
-        f"{name}-paper" for name in ("ml-1m", "beauty", "steam", "ml-20m")
+        f"{name}{suffix}" for name in ("ml-1m", "beauty", "steam", "ml-20m")
     }
+
+
+@pytest.mark.parametrize("name", ["ml-1m", "beauty", "steam", "ml-20m"])
+def test_small_presets_are_the_model_of_the_papers_sweeps_and_hide_what_the_large_ones_hide(
+    name: str,
+) -> None:
+    large, small = (
+        make_config("bert4rec", load_preset("bert4rec", each)) for each in (name, f"{name}-small")
+    )
+    assert (small.model.dim, small.model.layers, small.model.heads) == (64, 2, 2)
+    assert small.model.max_length == large.model.max_length
+    assert small.objective == large.objective
 
 
 @pytest.mark.parametrize(

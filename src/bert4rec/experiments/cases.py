@@ -25,8 +25,8 @@ QUICK = (
     "training.warmup_steps=4",
 )
 """Added to every case by `--quick`: enough to see that it runs, far too little to learn anything."""
-SMALL = ("model.dim=64", "model.layers=2", "model.heads=2")
-"""What the paper's sweeps and ablations start from; the rest is the preset's."""
+SMALL = "-small"
+"""The presets that the paper's sweeps and ablations start from: d = 64, two layers, two heads."""
 
 Measure = Literal["attention", "selection"]
 """What is measured on a trained model beside its metrics: its attention (figure 2), or how the model of the
@@ -69,7 +69,7 @@ class Case:
     settings: tuple[str, ...] = ()
     """Changes to the preset, as `train --set` takes them."""
     preset: str = ""
-    """Which preset of the family: "" or "-softmax"."""
+    """Which preset of the family: "", "-small" or "-softmax"."""
     variant: str = ""
     """What is changed in the model's code: a name of `table5.VARIANTS`."""
     task: Literal["train", "speed"] = "train"
@@ -127,10 +127,7 @@ def overall_cases(_facts: Facts) -> list[Case]:
 
 def small_case(label: str, *settings: str, variant: str = "") -> Case:
     """BERT4Rec as the paper's sweeps have it, d = 64, with something changed."""
-    return Case(label, "bert4rec", (*SMALL, *settings), variant=variant)
+    return Case(label, "bert4rec", settings, preset=SMALL, variant=variant)
 
 
 SMALL_DEFAULT = small_case("L=2, h=2")
-WITHOUT_DROPOUT = small_case(
-    "w/o Dropout", *(f"model.{part}_dropout=0" for part in ("embedding", "hidden", "attention"))
-)

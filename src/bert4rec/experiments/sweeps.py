@@ -1,39 +1,9 @@
-"""What the paper says of a setting that is varied: where it is best, whether it matters, and what spoils the sweep."""
+"""What the paper says of a setting that is varied: where it is best, and whether it matters."""
 
-from bert4rec.experiments.cases import BERT4REC, SMALL_DEFAULT, WITHOUT_DROPOUT
-from bert4rec.experiments.evidence import Evidence, Found, compare
+from bert4rec.experiments.evidence import Found, compare
 from bert4rec.experiments.layout import TOLERANCE, Statement, Verdict, percent
 
 METRIC = "NDCG@10"
-
-
-def too_much_dropout(evidence: Evidence) -> Statement | None:
-    """That small models are better without dropout, where they surely are; then all of a sweep is too low."""
-    without, default = evidence.find(WITHOUT_DROPOUT), evidence.find(SMALL_DEFAULT)
-    change = compare(without, default, METRIC) if without and default else None
-    if not (without and default and change and change.direction > 0):
-        return None
-    low, high = map(percent, change.shares)
-    made_for = BERT4REC.config(evidence.facts.family).as_dict()["model"]["dim"]
-    return Statement(
-        "At d = 64 BERT4Rec is worse without dropout.",
-        "not reproduced",
-        f"{METRIC} {default.mean(METRIC):.4f} with the preset's dropout, {without.mean(METRIC):.4f} without: "
-        f"{percent(change.share)} ({low} to {high}). The preset is made for d = {made_for}, and its dropout is too "
-        "strong at d = 64, at this number of steps. So BERT4Rec's numbers there (Figures 3 and 4, Tables 4 and 5), "
-        "and probably at smaller d, are lower than they could be.",
-        default.at_last_step,
-    )
-
-
-def dropout_note(evidence: Evidence) -> str:
-    """The same in short, for the tables that it concerns."""
-    if too_much_dropout(evidence) is None:
-        return ""
-    return (
-        "BERT4Rec's numbers at d = 64, and probably at smaller d, are lower than they could be: the preset's dropout "
-        "is too strong there (see Table 5)."
-    )
 
 
 def best_setting(name: str, found: dict[float, Found], expected: float) -> Statement:
