@@ -58,14 +58,15 @@ def test_its_numbers_are_those_of_the_results(results: Path) -> None:
     assert "Table 2: nine models | Beauty | numbers: " in parts["verdicts"]
 
 
-def test_time_to_the_paper_s_quality_is_told_of_runs_that_had_the_device_to_themselves(
+def test_time_to_the_paper_s_quality_is_an_upper_bound_where_no_run_had_the_device_to_itself(
     results: Path, tmp_path: Path
 ) -> None:
-    row = "| Beauty, seed 2 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |"
+    row = "| Beauty, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |"
     assert row in make_parts(results)["times"]
     text = (results / "beauty.jsonl").read_text()
     (tmp_path / "beauty.jsonl").write_text(text.replace('"device_shared": false', '"device_shared": true'))
-    assert "seed" not in make_parts(tmp_path)["times"]
+    bound = "| 0.1862 | 7,000 | at most 35 s | at most 35 s | NVIDIA H200, shared |"
+    assert bound in make_parts(tmp_path)["times"]
 
 
 def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_path: Path) -> None:

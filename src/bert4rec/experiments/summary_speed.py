@@ -15,22 +15,31 @@ GOAL = "NDCG@10"
 
 
 def times_table(data: Sequence[Evidence]) -> Table:
-    """From the start of the command until validation first passes what the paper has on the test items.
+    """Until validation first passes what the paper has on the test items, in the quickest run that was not interrupted.
 
-    Only of runs that had the device to themselves and were not interrupted.
+    Of one that had the device to itself where there is one; that of any other is an upper bound.
     """
-    rows = []
-    for evidence in data:
-        run = evidence.find(BERT4REC, stage="selection", part="valid")
-        goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
-        for line in run.lines if run and goal else ():
-            passed = next((each for each in line["validations"] if each["value"] >= goal), None)
-            if passed and not line["device_shared"] and is_whole(line, None):
-                seconds = [f"{each['command_seconds']:.0f} s" for each in (passed, line["validations"][-1])]
-                cells = [f"{goal:.4f}", f"{passed['step']:,}", *seconds, line["device"]]
-                rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
-    return Table("", columns, rows)
+    return Table("", columns, [row for evidence in data if (row := _time_to_the_papers(evidence))])
+
+
+def _time_to_the_papers(evidence: Evidence) -> Row | None:
+    run = evidence.find(BERT4REC, stage="selection", part="valid")
+    goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
+    passed = [
+        (line, validation)
+        for line in (run.lines if run and goal else ())
+        for validation in line["validations"]
+        if validation["value"] >= goal and is_whole(line, None)
+    ]
+    if not passed:
+        return None
+    line, validation = min(passed, key=lambda pair: (pair[0]["device_shared"], pair[1]["command_seconds"]))
+    bound = "at most " if line["device_shared"] else ""
+    times = [f"{bound}{each['command_seconds']:.0f} s" for each in (validation, line["validations"][-1])]
+    device = line["device"] + (", shared" if line["device_shared"] else "")
+    cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
+    return Row(f"{evidence.facts.title}, seed {line['seed']}", cells)
 
 
 def runs_table(data: Sequence[Evidence]) -> Table:
