@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,15 @@ from bert4rec.errors import Bert4RecError, NotFoundError
 from bert4rec.experiments.jobs import mark_of
 from bert4rec.experiments.ledger import Ledger
 from bert4rec.experiments.runner import Outcome, Tally
+from bert4rec.training.checkpoint import load_tensors
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import log_of
 from tests.experiments.tiny import pretended_job
 from tests.training.tiny import random_histories
 
-QUICK = ("bert4rec", "reproduce", "table3", "--data", "small", "--quick")
+FULL = ("bert4rec", "reproduce", "table3", "--data", "small")
+"""Four runs, many minutes each."""
+QUICK = (*FULL, "--quick")
 """Four runs, a second each."""
 
 
@@ -44,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def process(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+def process(folder: Path, *command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with subprocess.Popen(
         command,
@@ -53,7 +56,13 @@ def process(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder / "bare")},
+        env={
+            **os.environ,
+            "PATH": path,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(folder / "bare"),
+            **environment,
+        },
     ) as started:
         try:
             yield started
@@ -107,7 +116,34 @@ def test_it_goes_on_after_ctrl_c_and_kill_9_where_polars_and_matplotlib_are_not_
     assert "<svg" not in page
 
 
-def test_a_time_limit_from_outside_leaves_checkpoints_and_a_log_of_one_plain_line_a_run(folder: Path) -> None:
+def interrupt_training(folder: Path, interrupt: Callable[[int], None]) -> int:
+    """Let it train for a moment, as its bar shows, and interrupt it. Returns the step of the checkpoint it leaves."""
+    with process(folder, *FULL, FORCE_COLOR="1", TERM="xterm", COLUMNS="200") as running:
+        assert running.stderr
+        shown = ""
+        while not re.search(r" [1-9]\d*/\d{4,}", shown):
+            more = os.read(running.stderr.fileno(), 10_000)
+            assert more, shown
+            shown += more.decode(errors="replace")
+        interrupt(running.pid)
+        _, messages = running.communicate()
+    assert running.returncode == 130
+    assert "Stopped; checkpoints are kept." in messages
+    (checkpoint,) = folder.glob("work/*/resume-*.safetensors")
+    return int(load_tensors(checkpoint)[1]["progress"]["step"])
+
+
+def test_interrupted_while_it_trains_it_goes_on_from_the_very_step(folder: Path) -> None:
+    step = interrupt_training(folder, lambda runner: os.kill(runner, signal.SIGINT))
+    assert step > 0
+    log = folder / "work" / "worker-cpu.log"
+    assert "Going on" not in log.read_text()
+    later = interrupt_training(folder, lambda group: os.killpg(group, signal.SIGTERM))
+    assert f"Going on at step {step:,}.\n" in log.read_text()
+    assert later > step
+
+
+def test_a_time_limit_from_outside_ends_it_with_a_log_of_one_plain_line_a_run(folder: Path) -> None:
     """The command `timeout` tells the whole group of processes to end, the workers included."""
     with process(folder, *QUICK, "--jobs", "2") as running:
         assert running.stderr
@@ -115,7 +151,7 @@ def test_a_time_limit_from_outside_leaves_checkpoints_and_a_log_of_one_plain_lin
         os.killpg(running.pid, signal.SIGTERM)
         heard += running.communicate()[1].splitlines(keepends=True)
     assert running.returncode == 130
-    assert "Checkpoints are written. Go on with:\n" in heard
+    assert "Stopped; checkpoints are kept. Go on with:\n" in heard
     runs = [line for line in heard if line.startswith("[")]
     assert all(re.fullmatch(r"\[\d/4\] small: .+\. About \d+:\d\d:\d\d left\.\n", line) for line in runs)
     assert "\x1b" not in "".join(heard)

@@ -1,5 +1,7 @@
 """The runner hands out work as it should; with pretended workers here, with real ones in `test_worker`."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -120,6 +122,55 @@ def test_a_worker_that_breaks_is_replaced() -> None:
     broken = Outcome("broken", "the worker died")
     runner = run(jobs, office := Office(lambda _job: broken), make_slots("cpu", 1))
     assert len(runner.failed) == len(office.hired) == 4
+
+
+class Interrupted(Hand):
+    """Takes its time over the checkpoint."""
+
+    def __init__(self, office: "Interrupting", slot: Slot) -> None:
+        super().__init__(office, slot)
+        self.all_at_work, self.checkpoints = office.all_at_work, office.checkpoints
+        self.told, self.killed = threading.Event(), threading.Event()
+
+    def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome:
+        self.all_at_work.wait(timeout=20)
+        assert self.told.wait(timeout=20)
+        # Nothing to wait for where the runner is patient; one that is not has killed it by then.
+        if not self.killed.wait(timeout=0.5):
+            self.checkpoints.append(job.label)
+        return Outcome("interrupted", "stopped with a checkpoint")
+
+    def stop(self) -> None:
+        self.told.set()
+
+    def kill(self) -> None:
+        self.killed.set()
+
+
+class Interrupting(Office):
+    """Presses Ctrl-C when so many are at work."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self.all_at_work = threading.Barrier(workers, action=lambda: os.kill(os.getpid(), signal.SIGINT))
+        self.checkpoints: list[str] = []
+
+    def hire(self, slot: Slot) -> Hand:
+        super().hire(slot)
+        return Interrupted(self, slot)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_waits_for_all_checkpoints_and_hires_nobody(workers: int) -> None:
+    jobs, office = [pretended_job(seed=seed) for seed in range(5)], Interrupting(workers)
+    slots = make_slots("cpu", workers)
+    runner = Runner(jobs, slots, office.hire, Pace(), office)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run()
+    assert sorted(office.checkpoints) == [job.label for job in jobs[:workers]]
+    assert sorted(office.hired) == [slot.name for slot in slots]
+    assert office.present == set(), "all have left"
+    assert sorted(job.seed for job in runner.waiting) == [0, 1, 2, 3, 4]
 
 
 def test_where_no_worker_starts_nothing_is_tried_again_and_again() -> None:

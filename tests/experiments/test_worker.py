@@ -1,14 +1,16 @@
 """Real processes: they leave every result exactly once, whatever is killed and when."""
 
+import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,6 @@ from tests.conftest import log_of
 from tests.experiments.tiny import tiny_case, tiny_job
 from tests.training.tiny import after, random_histories
 
-JOBS = "from tests.experiments.test_worker import work; work(*__import__('sys').argv[1:])"
 LONG = ("training.steps=60", "training.validate_every=3")
 """Validations a few milliseconds apart: time enough for a signal to arrive where it is meant to."""
 
@@ -55,15 +56,27 @@ def desk_in(folder: Path) -> Desk:
 
 def work(dataset: str, folder: str) -> None:
     """What the killed processes do: all jobs, with a word on stdout at every step of the way."""
-    desk = desk_in(Path(folder))
-
-    def emit(**event: Any) -> None:
-        sys.stdout.write(json.dumps(event) + "\n")
-        sys.stdout.flush()
-
     for job in jobs_for(Dataset.open(dataset)):
-        perform(job, desk, emit, lambda: False)
-        emit(event="done")
+        perform(job, desk_in(Path(folder)), tell, lambda: False)
+        tell(event="done")
+
+
+def tell(**event: Any) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def work_after_another(dataset: str, folder: str) -> None:
+    """What the process does that comes second: one job, with a word whenever it is about to wait for a lock."""
+    lock = fcntl.flock
+
+    def say_and_lock(handle: Any, how: int) -> None:
+        tell(event="waits")
+        lock(handle, how)
+
+    fcntl.flock = say_and_lock
+    text, is_whole = perform(tiny_job(Dataset.open(dataset)), desk_in(Path(folder)), tell, lambda: False)
+    tell(event="done", text=text, is_whole=is_whole)
 
 
 def results_of(folder: Path) -> dict[str, Any]:
@@ -74,9 +87,12 @@ def results_of(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def process(
+    what: Callable[[str, str], None], dataset: Dataset, folder: Path
+) -> Iterator[subprocess.Popen[str]]:
+    code = f"from {what.__module__} import {what.__name__} as do; do({str(dataset.path)!r}, {str(folder)!r})"
     with subprocess.Popen(
-        [sys.executable, "-c", JOBS, *arguments],
+        [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
@@ -106,12 +122,12 @@ def test_killed_again_and_again_it_ends_with_the_same_results(
     Ledger.open(tmp_path / "results", quick=False)
     rng = random.Random(3)
     for _ in range(3):
-        with process(str(dataset.path), str(tmp_path)) as running:
+        with process(work, dataset, tmp_path) as running:
             assert running.stdout
             for _ in range(rng.randint(1, 60)):
                 running.stdout.readline()
             running.send_signal(signal.SIGKILL)
-    with process(str(dataset.path), str(tmp_path)) as running:
+    with process(work, dataset, tmp_path) as running:
         running.communicate()
     assert running.returncode == 0
     assert results_of(tmp_path) == undisturbed
@@ -137,15 +153,60 @@ def _fail(*_: object) -> None:
     raise MemoryError
 
 
-def test_a_job_that_another_process_has_done_is_not_done_again(dataset: Dataset, tmp_path: Path) -> None:
-    job, desk = tiny_job(dataset, Case("POP", "pop")), desk_in(tmp_path)
+def next_event(running: subprocess.Popen[str]) -> dict[str, Any]:
+    assert running.stdout
+    return dict(json.loads(running.stdout.readline()))
+
+
+def last_event(running: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = running.communicate()
+    assert running.returncode == 0
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def test_a_job_that_another_process_is_doing_is_waited_for_and_not_done_again(
+    dataset: Dataset, tmp_path: Path
+) -> None:
     Ledger.open(tmp_path / "results", quick=False)
-    told, is_whole = perform(job, desk, lambda **_: None, lambda: False)
+    others: list[subprocess.Popen[str]] = []
+    with ExitStack() as stack:
+
+        def let_another_come(**_event: Any) -> None:
+            if not others:
+                others.append(stack.enter_context(process(work_after_another, dataset, tmp_path)))
+                assert next_event(others[0]) == {"event": "waits"}
+
+        told, is_whole = perform(tiny_job(dataset), desk_in(tmp_path), let_another_come, lambda: False)
+        last = last_event(others[0])
     assert told.startswith("NDCG@10")
     assert is_whole
-    told, is_whole = perform(job, desk, lambda **_: None, lambda: False)
-    assert told == "was done by another process"
-    assert not is_whole
+    assert last == {"event": "done", "text": "was done by another process", "is_whole": False}
+    assert set(results_of(tmp_path)) >= tiny_job(dataset).wanted
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_folder_that_was_removed_and_made_anew_is_waited_for_again(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    Ledger.open(tmp_path / "results", quick=False)
+    folder = tmp_path / "work" / tiny_job(dataset).folder_name
+    removed = hold(folder)
+    with process(work_after_another, dataset, tmp_path) as other:
+        assert next_event(other) == {"event": "waits"}
+        shutil.rmtree(folder)
+        anew = hold(folder)
+        os.close(removed)
+        assert next_event(other) == {"event": "waits"}, "what it could lock is not what is there now"
+        os.close(anew)
+        assert last_event(other)["text"].startswith("NDCG@10")
+
+
+def hold(folder: Path) -> int:
+    """Be at work in a new folder, as far as others can see, until the handle is closed."""
+    folder.mkdir(parents=True)
+    handle = os.open(folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
 
 
 def test_an_interrupted_job_leaves_its_checkpoint_and_no_result(dataset: Dataset, tmp_path: Path) -> None:

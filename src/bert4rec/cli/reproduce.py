@@ -130,7 +130,7 @@ def _run(runner: "Runner") -> None:
     try:
         runner.run()
     except KeyboardInterrupt:
-        say(f"Checkpoints are written. Go on with:\n  {_this_call()}")
+        say(f"Stopped; checkpoints are kept. Go on with:\n  {_this_call()}")
         raise
 
 

@@ -95,7 +95,7 @@ class Worker:
         office.work.mkdir(parents=True, exist_ok=True)
         self.log = office.work / f"worker-{slot.name.replace(' ', '-').replace(':', '-')}.log"
         command = [sys.executable, "-m", "bert4rec.experiments.worker"]
-        with self.log.open("w", encoding="utf-8") as log:
+        with self.log.open("a", encoding="utf-8") as log:  # One that died before it may have said why.
             self.process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.PIPE,
@@ -206,30 +206,26 @@ class Runner:
 
     def run(self) -> None:
         """Until nothing is left, or nothing that would finish in time. Ctrl-C lets workers write checkpoints first."""
-        threads = [threading.Thread(target=self._serve, args=(slot,), daemon=True) for slot in self.slots]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(timeout=1.0)  # A join without limit would not let Ctrl-C through.
-        except KeyboardInterrupt:
-            self._stop(threads)
-            raise
+        with self._changed:  # So nobody begins before this thread waits, where Ctrl-C is expected.
+            for slot in self.slots:
+                threading.Thread(target=self._serve, args=(slot,), daemon=True).start()
+            try:
+                while self._present:  # Not for ever: a signal that another thread got is seen on waking up.
+                    self._changed.wait(timeout=1.0)
+            except KeyboardInterrupt:
+                self._stop()
+                raise
 
-    def _stop(self, threads: list[threading.Thread]) -> None:
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-            workers = list(self._workers.values())
-        for worker in workers:
+    def _stop(self) -> None:
+        """Wait for the checkpoints; a second Ctrl-C, or a worker that takes too long, ends the waiting."""
+        self._stopping = True
+        self._changed.notify_all()
+        for worker in self._workers.values():
             worker.stop()
-        deadline = time.monotonic() + SECONDS_TO_STOP
         try:
-            for thread in threads:
-                thread.join(timeout=max(0.0, deadline - time.monotonic()))
+            self._changed.wait_for(lambda: not self._present, SECONDS_TO_STOP)
         finally:
-            for worker in workers:
+            for worker in self._workers.values():
                 worker.kill()
 
     def _serve(self, slot: Slot) -> None:
@@ -255,7 +251,8 @@ class Runner:
 
     def _is_needed(self, slot: Slot) -> bool:
         with self._changed:
-            return any(job.case.task == "train" or slot.is_first for job in self.waiting)
+            wanted = any(job.case.task == "train" or slot.is_first for job in self.waiting)
+            return wanted and not self._stopping
 
     def _hire(self, slot: Slot) -> Hand:
         worker = self.hire(slot)

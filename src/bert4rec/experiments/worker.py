@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -159,14 +159,27 @@ def _time_speed(job: Job, desk: Desk, around: Surroundings) -> str:
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Have a folder to oneself; waits for a worker whose runner was killed and who is about to notice."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
+    """Have a folder to oneself; waits for another worker that has it, such as one whose runner was killed just now."""
+    while (handle := _lock(folder)) is None:
+        pass
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(folder: Path) -> int | None:
+    """None where whoever had the folder has removed it: what is locked then is no longer what others will find."""
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+    with ExitStack() as unless_kept, suppress(FileNotFoundError):
+        handle = os.open(folder, os.O_RDONLY)
+        unless_kept.callback(os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.samestat(os.fstat(handle), folder.stat()):
+            unless_kept.pop_all()
+            return handle
+    return None
 
 
 def forget(device: torch.device) -> None:
