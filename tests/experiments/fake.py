@@ -141,10 +141,8 @@ def statistics_line(facts: Facts) -> dict[str, Any]:
     counts = {"users": users, "items": items, "actions": actions}
     return {
         "kind": "statistics",
-        "dataset": facts.name,
-        "data_checksum": facts.checksum,
+        **facts.identity,
         "family": facts.family,
-        "split": facts.split,
         "statistics": {**counts, "average_length": actions / users, "density": actions / users / items},
         "versions": {"code": ""},
     }
@@ -152,5 +150,5 @@ def statistics_line(facts: Facts) -> dict[str, Any]:
 
 def titles_line(facts: Facts) -> dict[str, Any]:
     titles = {str(item): f"A thing of beauty, number {item}, with a long name <&>" for item in range(1, 10)}
-    head = {"kind": "titles", "dataset": facts.name, "data_checksum": facts.checksum}
+    head = {"kind": "titles", **facts.identity}
     return {**head, "config": {"items": list(range(1, 10))}, "titles": titles, "versions": {"code": ""}}

@@ -32,7 +32,7 @@ def test_statistics_are_written_once(dataset: Dataset, tmp_path: Path) -> None:
     describe(dataset, ledger)
     describe(dataset, ledger)
     (line,) = ledger.lines()
-    assert (line["kind"], line["family"], line["split"]) == ("statistics", "beauty", "leave-one-out")
+    assert (line["kind"], line["family"], line["protocol"]) == ("statistics", "beauty", "leave-one-out")
     assert line["statistics"]["users"] == dataset.num_users
 
 

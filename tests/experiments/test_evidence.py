@@ -17,9 +17,11 @@ from bert4rec.experiments.cases import BERT4REC
 from bert4rec.experiments.evidence import Comparison, Found, compare, gather, judge_direction
 from bert4rec.experiments.layout import RULES, Measured, Statement, text_of
 from bert4rec.experiments.ledger import Ledger
+from bert4rec.experiments.luck import Luck
 from bert4rec.experiments.protocols import kendall_tau
-from bert4rec.experiments.sweeps import best_setting, worse
-from tests.experiments.fake import add_result, draw_ranks, facts_of, write_results
+from bert4rec.experiments.report import read_report
+from bert4rec.experiments.sweeps import best_setting, steadiness, worse
+from tests.experiments.fake import add_result, draw_ranks, facts_of, statistics_line, write_results
 
 
 @pytest.mark.parametrize(
@@ -53,18 +55,18 @@ def test_numbers_and_statements_that_fall_short_at_the_last_step_are_marked() ->
     assert text_of(cell) == "0.5000 ± 0.0100 † (paper 0.5200: −3.8%, not reproduced)"
     for verdict in RULES:
         told = Statement("It pays.", verdict, "It did.", at_last_step=True).told
-        assert told == ("It did." if verdict in ("reproduced", "undecided") else "It did. †")
+        assert told == ("It did." if verdict == "undecided" else "It did. †")
     assert Statement("It pays.", "not reproduced", "It did not.").told == "It did not."
 
 
-def found(tmp_path: Path, *qualities: float) -> list[Found]:
+def found(tmp_path: Path, *qualities: float, seeds: tuple[int, ...] = (1, 2)) -> list[Found]:
     """Some cases of Beauty with so good results."""
     ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
     cases = [
         replace(BERT4REC, settings=(f"model.dim={8 * place}",)) for place in range(1, len(qualities) + 1)
     ]
     for case, quality in zip(cases, qualities, strict=True):
-        for seed in (1, 2):
+        for seed in seeds:
             add_result(ledger, facts, case, seed, quality)
     (evidence,) = gather(ledger.folder, ledger.lines()).data
     runs = [evidence.find(case) for case in cases]
@@ -72,14 +74,12 @@ def found(tmp_path: Path, *qualities: float) -> list[Found]:
 
 
 def test_comparisons_are_paired_user_by_user_where_ranks_are_kept(tmp_path: Path) -> None:
-    one, other = found(tmp_path, 0.3, 0.29)
+    """With one seed, and nobody to tell how much luck that is, it is the usual paired test."""
+    one, other = found(tmp_path, 0.3, 0.29, seeds=(1,))
     ours = compare(one, other, "NDCG@10")
     values = [
-        np.mean(
-            [metric_per_user(draw_ranks(q, facts_of("beauty"), seed).sampled, "NDCG@10") for seed in (1, 2)],
-            0,
-        )
-        for q in (0.3, 0.29)
+        metric_per_user(draw_ranks(quality, facts_of("beauty"), 1).sampled, "NDCG@10")
+        for quality in (0.3, 0.29)
     ]
     reference = compare_over_users(values[0], values[1], seed=0)
     assert ours
@@ -89,23 +89,56 @@ def test_comparisons_are_paired_user_by_user_where_ranks_are_kept(tmp_path: Path
     assert ours.share == pytest.approx(ours.difference / other.mean("NDCG@10"))
 
 
-def test_without_ranks_the_errors_of_both_numbers_add_up(tmp_path: Path) -> None:
-    one, other = (replace(run, folder=Path("nowhere")) for run in found(tmp_path, 0.3, 0.29))
+def test_without_ranks_the_luck_of_both_with_their_users_adds_up(tmp_path: Path) -> None:
+    one, other = (replace(run, folder=Path("nowhere")) for run in found(tmp_path, 0.3, 0.29, seeds=(1,)))
     ours = compare(one, other, "NDCG@10")
-    first, second = (run.error("NDCG@10") or 0.0 for run in (one, other))
+    errors = [run.lines[0]["standard_errors"]["sampled"]["NDCG@10"] for run in (one, other)]
     assert ours
-    assert ours.high - ours.low == pytest.approx(2 * 1.96 * np.hypot(first, second))
+    assert ours.high - ours.low == pytest.approx(2 * 1.96 * np.hypot(*errors), rel=1e-4)
     assert ours.direction == 0
 
 
-def test_an_error_covers_users_and_seeds(tmp_path: Path) -> None:
+def test_an_interval_covers_users_and_seeds(tmp_path: Path) -> None:
     (run,) = found(tmp_path, 0.3)
     by_user = np.mean([line["standard_errors"]["sampled"]["MRR"] for line in run.lines])
     by_seed = np.std(run.values("MRR"), ddof=1) / np.sqrt(2)
-    assert run.error("MRR") == pytest.approx(np.hypot(by_user, by_seed))
+    luck = Luck(by_user**2) + Luck(by_seed**2, 1)
+    measured = run.measured("MRR")
+    assert measured.high
+    assert measured.high - measured.value == pytest.approx(luck.margin)
     bare = Found(run.folder, tuple({**line, "standard_errors": None} for line in run.lines))
-    assert bare.error("MRR") == pytest.approx(run.error("MRR"), rel=0.05), "made from the ranks"
-    assert Found(Path("nowhere"), bare.lines).error("MRR") is None
+    assert bare.measured("MRR").high == pytest.approx(measured.high, rel=0.01), "made from the ranks"
+    assert Found(Path("nowhere"), bare.lines).measured("MRR").low is None
+
+
+def test_luck_with_seeds_widens_a_difference_and_is_the_usual_one_where_there_is_one_seed(
+    tmp_path: Path,
+) -> None:
+    one, other = found(tmp_path, 0.3, 0.29, seeds=(1,))
+    usual = {("sampled", "NDCG@10"): Luck(0.01**2, 20)}
+    lucky, sure = (compare(replace(one, usual_luck=luck), other, "NDCG@10") for luck in (usual, {}))
+    assert lucky
+    assert sure
+    assert (lucky.difference, lucky.p > sure.p) == (sure.difference, True)
+    assert lucky.high - lucky.low > 2 * 0.01 * 1.96 > sure.high - sure.low
+    counts = replace(one, lines=({**one.lines[0], "config": {}},), usual_luck=usual)
+    assert counts.luck_with_seeds("NDCG@10", "sampled") == Luck(), "it would count the same again"
+
+
+def test_results_of_another_split_or_other_candidates_are_other_results(tmp_path: Path) -> None:
+    """Though the sequences, the settings and the seed are the same."""
+    facts = facts_of("beauty")
+    others = [facts, replace(facts, protocol="time, test from 0.9"), replace(facts, candidates="1234")]
+    ledger = Ledger.open(tmp_path, quick=False)
+    for each, quality in zip(others, (0.1, 0.2, 0.3), strict=True):
+        ledger.add([statistics_line(each)])
+        add_result(ledger, each, BERT4REC, 1, quality)
+    data = gather(tmp_path, ledger.lines()).data
+    assert {each.facts for each in data} == set(others)
+    shown = {each.facts: each.find(BERT4REC) for each in data}
+    values = [shown[each].values("NDCG@10")[0] for each in others if shown[each]]  # type: ignore[union-attr]
+    assert values == pytest.approx([0.1, 0.2, 0.3], abs=0.01)
+    assert len({shown.title for _, parts in read_report(tmp_path).sections for shown in parts}) == 3
 
 
 def test_one_seed_that_was_best_before_its_last_step_shows_that_there_were_steps_enough(
@@ -153,6 +186,27 @@ def test_the_best_setting_is_the_papers_or_surely_another(tmp_path: Path) -> Non
     assert rises
     assert (falls.verdict, rises.verdict) == ("not reproduced", "reproduced")
     assert worse("x", runs, 1.0, 9.0) is None
+
+
+def test_a_best_setting_that_is_hardly_better_than_the_next_decides_nothing(tmp_path: Path) -> None:
+    runs = dict(zip((1.0, 2.0, 3.0), found(tmp_path, 0.1, 0.3, 0.3001), strict=True))
+    for expected in (2.0, 3.0):
+        statement = best_setting("x", runs, expected)
+        assert statement.verdict == "undecided"
+        assert "x = 2 has 0.3" in statement.evidence
+
+
+def test_a_sweep_is_steady_where_its_largest_value_is_surely_near_the_best(tmp_path: Path) -> None:
+    low, near, best = found(tmp_path, 0.27, 0.2999, 0.3)
+    verdicts = {
+        "the best": steadiness("x", {1.0: low, 2.0: best}).verdict,
+        "as good": steadiness("x", {1.0: best, 2.0: near}).verdict,
+        "far below": steadiness("x", {1.0: best, 2.0: low}).verdict,
+    }
+    assert verdicts == {"the best": "reproduced", "as good": "reproduced", "far below": "not reproduced"}
+    unsure = {("sampled", "NDCG@10"): Luck(0.1**2, 20)}
+    one_seed = [replace(run, lines=run.lines[:1], usual_luck=unsure) for run in (best, low)]
+    assert steadiness("x", dict(zip((1.0, 2.0), one_seed, strict=True))).verdict == "undecided"
 
 
 def test_of_two_lines_for_the_same_run_the_later_counts(tmp_path: Path) -> None:

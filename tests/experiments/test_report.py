@@ -138,6 +138,31 @@ def test_what_a_dagger_means_is_told_once_in_every_part_that_has_one(report: Rep
     assert f"&nbsp;{DAGGER}" in page
 
 
+def test_missing_ranks_are_told_because_less_is_decided_without_them(tmp_path: Path) -> None:
+    write_results(tmp_path / "results", ["beauty"], ["figure4"])
+    assert not any("ranks" in each for each in read_report(tmp_path / "results").warnings(can_draw=True))
+    for path in (tmp_path / "results" / "ranks").iterdir():
+        path.unlink()
+    report = read_report(tmp_path / "results")
+    told = "The ranks of 9 results are not there."
+    write_report(report, tmp_path / "report")
+    for name in ("report.html", "report.md"):
+        assert told in (tmp_path / "report" / name).read_text()
+
+
+def test_attention_decides_only_what_all_seeds_say(tmp_path: Path) -> None:
+    """Maps turned upside down look at what the others look away from."""
+    ledger = write_results(tmp_path, ["beauty"], ["figure2"])
+    lines = ledger.lines()
+    (one,) = [line for line in lines if line.get("kind") == "attention"]
+    turned = {**one, "seed": 2, "maps": one["maps"][::-1]}
+    ledger.add([turned])
+    (shown,) = section(read_report(tmp_path), "figure2")
+    verdicts = {statement.text: statement.verdict for statement in shown.part.statements}
+    assert verdicts["The last layer looks at more recent items than the first."] == "undecided"
+    assert verdicts["Items look both ways."] == "reproduced"
+
+
 def test_every_figure_has_words_of_its_own(report: Report) -> None:
     for _, parts in report.sections:
         for shown in parts:
@@ -246,7 +271,10 @@ def test_data_of_the_same_name_is_told_apart_by_its_checksum(tmp_path: Path) -> 
     ledger.add(other)
     report = read_report(tmp_path)
     titles = [shown.title for shown in report.sections[0][1]]
-    assert titles == ["Beauty (02fcbf619ecc995f)", "Beauty (another)"]
+    assert titles == [
+        "Beauty (leave-one-out, data 02fcbf619ecc995f)",
+        "Beauty (leave-one-out, data another)",
+    ]
     names = [
         shown.file_name(figure)
         for _, parts in report.sections

@@ -8,14 +8,16 @@ import torch
 from torch import nn
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.experiments.evidence import Comparison
-from bert4rec.experiments.table5 import VARIANTS, kind_of, same_direction
+from bert4rec.experiments.evidence import Comparison, gather
+from bert4rec.experiments.ledger import Ledger
+from bert4rec.experiments.table5 import CASES, VARIANTS, kind_of, lay_out, same_direction
 from bert4rec.models.bert4rec import Norm
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.train import Surroundings, train
 from tests.conftest import MakeDataset
+from tests.experiments.fake import add_result, facts_of, statistics_line, wanted
 from tests.training.tiny import CPU, Witness, after, random_histories, tiny_config
 
 ITEMS = 20
@@ -143,3 +145,26 @@ def test_the_direction_of_a_change_is_compared(
     share: float, low: float, high: float, paper: float, verdict: str
 ) -> None:
     assert same_direction(Comparison(share, low, high, 0.0, 1.0), paper) == verdict
+
+
+@pytest.mark.parametrize(
+    ("label", "factor", "verdict", "told"),
+    [
+        ("", 1.0, "reproduced", "11 of 11 do."),
+        ("w/o Dropout", 1.5, "not reproduced", "10 of 11 do; surely not w/o Dropout."),
+        ("w/o Dropout", 1.105, "undecided", "10 of 11 do; unsure are w/o Dropout."),
+    ],
+    ids=["as in the paper", "the opposite", "no sure change"],
+)
+def test_the_directions_of_all_changes_are_one_statement(
+    tmp_path: Path, label: str, factor: float, verdict: str, told: str
+) -> None:
+    ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
+    ledger.add([statistics_line(facts)])
+    for case in CASES:
+        quality = wanted(facts, case) * (factor if case.label == label else 1)
+        add_result(ledger, facts, case, 1, quality)
+    (evidence,) = gather(tmp_path, ledger.lines()).data
+    statement, positions = lay_out(evidence).statements
+    assert (statement.verdict, statement.evidence) == (verdict, told)
+    assert positions.verdict == "reproduced"

@@ -1,6 +1,7 @@
 """A run from beginning to end: what each model may see, what is left in the folder, and what is learned."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,26 @@ def test_evaluating_a_run_finds_what_the_run_found(
     assert (found["metrics"] == found["pop"]) == (model == "pop")
 
 
+@pytest.mark.parametrize("model", ["fpmc", "gru4rec", "gru4rec+", "caser", "sasrec"])
+def test_histories_too_short_to_learn_from_are_refused_and_leave_no_folder(
+    make_dataset: MakeDataset, tmp_path: Path, model: str
+) -> None:
+    """Two of three actions are held out, and what follows a single one is not to be learned."""
+    dataset = make_dataset([[user % 7, (user + 1) % 7, (user + 2) % 7] for user in range(20)])
+    complaint = f"{re.escape(str(dataset.path))}: expected histories with two actions or more .* found none"
+    with pytest.raises(DataError, match=complaint):
+        train_tiny(dataset, tmp_path / "run", model=model)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("model", ["pop", "bpr-mf", "ncf", "bert4rec"])
+def test_models_that_learn_from_single_actions_are_trained_on_short_histories(
+    make_dataset: MakeDataset, tmp_path: Path, model: str
+) -> None:
+    dataset = make_dataset([[user % 7, (user + 1) % 7, (user + 2) % 7] for user in range(20)])
+    assert len(train_tiny(dataset, tmp_path / "run", model=model).result["lines"]) == 2
+
+
 def test_pop_is_not_trained_and_its_refit_counts_the_validation_items_too(
     dataset: Dataset, tmp_path: Path
 ) -> None:
@@ -169,7 +190,7 @@ def test_a_split_by_time_is_trained_and_judged(make_dataset: MakeDataset, tmp_pa
     histories = random_histories()
     dataset = make_dataset(histories, times=[time for history in histories for time in range(len(history))])
     run = train_tiny(dataset, tmp_path / "run", split=SplitSpec("time", test_from="0.8"))
-    assert [line["protocol"] for line in run.result["lines"]] == ["time", "time"]
+    assert [line["protocol"] for line in run.result["lines"]] == ["time, test from 0.8"] * 2
     assert len(load_ranks(run.path, "test").full) < dataset.num_users
 
 

@@ -39,6 +39,11 @@ class SplitSpec:
         if self.kind == "leave-one-out" and (self.test_from or self.valid_from):
             raise UsageError("--test-from and --valid-from go with --split time.")
 
+    def __str__(self) -> str:
+        """In one line, by which results of different splits are told apart."""
+        dates = {"test from": self.test_from, "valid from": self.valid_from}
+        return ", ".join([self.kind, *(f"{name} {date}" for name, date in dates.items() if date)])
+
 
 @dataclass(frozen=True)
 class Targets:

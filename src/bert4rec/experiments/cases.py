@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import SplitSpec
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.models import MODELS
 from bert4rec.training.presets import load_preset
@@ -39,9 +40,12 @@ class Facts:
 
     name: str
     checksum: str
-    split: str
+    protocol: str
+    """How it is split."""
     family: str
     """Whose presets it is run with: a key of PAPER_NAMES."""
+    candidates: str = ""
+    """Checksum of the stored negatives."""
 
     @property
     def title(self) -> str:
@@ -50,7 +54,19 @@ class Facts:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "Facts":
-        return cls(dataset.name, dataset.checksum, dataset.manifest["split"]["kind"], family_of(dataset))
+        split = SplitSpec(**dataset.manifest["split"])
+        candidates = dataset.candidates_checksum()
+        return cls(dataset.name, dataset.checksum, str(split), family_of(dataset), candidates)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The part of a line of results that tells what it was judged on."""
+        return {
+            "dataset": self.name,
+            "data_checksum": self.checksum,
+            "candidates_checksum": self.candidates,
+            "protocol": self.protocol,
+        }
 
 
 def family_of(dataset: Dataset) -> str:
@@ -116,7 +132,7 @@ SOFTMAX = (
     Case("GRU4Rec+ (softmax)", "gru4rec+", preset="-softmax"),
     Case("SASRec (softmax)", "sasrec", preset="-softmax"),
 )
-"""Beyond the paper: the two strongest baselines with BERT4Rec's own loss, the exact softmax over all items."""
+"""Beyond the paper: a recurrent and an attentive baseline with BERT4Rec's own loss, the exact softmax."""
 
 
 def overall_cases(_facts: Facts) -> list[Case]:

@@ -18,13 +18,12 @@ def describe(dataset: Dataset, ledger: Ledger) -> None:
     Titles need polars. Where it is missing they are left for a machine that has it.
     """
     facts = Facts.of(dataset)
-    head = {"dataset": facts.name, "data_checksum": facts.checksum, **ANY_CODE}
+    head = {**facts.identity, **ANY_CODE}
     lines: list[dict[str, Any]] = [
         {
             **head,
             "kind": "statistics",
             "family": facts.family,
-            "split": facts.split,
             "statistics": statistics(dataset),
         }
     ]

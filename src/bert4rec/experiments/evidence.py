@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.evaluation.metrics import metric_per_user
-from bert4rec.evaluation.significance import student_two_sided
+from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.experiments.cases import PAPER_NAMES, Case, Facts
 from bert4rec.experiments.layout import Measured, Verdict
-from bert4rec.training.results import read_ranks
+from bert4rec.experiments.luck import Luck, luck_of, luck_of_one_seed
+from bert4rec.training.results import JUDGED, ranks_path, read_ranks
 
 Line = Mapping[str, Any]
-NORMAL = 1.96
-"""Standard errors in half a 95% interval, with as many users as a test has."""
-ASYMPTOTIC = 1e6
-"""Degrees of freedom where nobody counted them: so many that Student's t is normal."""
+LuckOfSeeds = Mapping[tuple[str, str], Luck]
+"""What is usual for one run on a data set, by protocol and metric."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,7 @@ class Found:
 
     folder: Path
     lines: tuple[Line, ...]
+    usual_luck: LuckOfSeeds = field(default_factory=dict)
 
     def values(self, metric: str, protocol: str = "sampled") -> list[float]:
         return [line["metrics"][protocol][metric] for line in self.lines]
@@ -37,22 +36,28 @@ class Found:
     def mean(self, metric: str, protocol: str = "sampled") -> float:
         return float(np.mean(self.values(metric, protocol)))
 
-    def error(self, metric: str, protocol: str = "sampled") -> float | None:
-        """Standard error over test users and, where there are several, over seeds; None where it is not known."""
+    def luck_with_seeds(self, metric: str, protocol: str) -> Luck:
+        """Own where there are several seeds, otherwise what is usual. A model that only counts has none."""
+        if "training" not in self.lines[0]["config"]:
+            return Luck()
+        if len(self.lines) > 1:
+            return luck_of(self.values(metric, protocol))
+        return self.usual_luck.get((protocol, metric), Luck())
+
+    def luck_with_users(self, metric: str, protocol: str) -> Luck | None:
+        """None where it is not known: neither standard errors nor ranks were kept."""
         written = [line.get("standard_errors") for line in self.lines]
         if all(written):
-            over_users = float(np.mean([each[protocol][metric] for each in written if each]))
-        elif (values := self.per_user(metric, protocol)) is not None:
-            over_users = float(values.std() / math.sqrt(len(values)))
-        else:
-            return None
-        over_seeds = np.std(self.values(metric, protocol), ddof=1) if len(self.lines) > 1 else 0.0
-        return math.hypot(over_users, float(over_seeds) / math.sqrt(len(self.lines)))
+            return Luck(float(np.mean([each[protocol][metric] for each in written if each])) ** 2)
+        values = self.per_user(metric, protocol)
+        return None if values is None else luck_of(values)
 
     def measured(self, metric: str, protocol: str = "sampled", paper: float | None = None) -> Measured:
-        error, value = self.error(metric, protocol), self.mean(metric, protocol)
-        low, high = (None, None) if error is None else (value - NORMAL * error, value + NORMAL * error)
-        return Measured(value, low, high, paper, self.at_last_step)
+        users, value = self.luck_with_users(metric, protocol), self.mean(metric, protocol)
+        if users is None:
+            return Measured(value, None, None, paper, self.at_last_step)
+        margin = (users + self.luck_with_seeds(metric, protocol)).margin
+        return Measured(value, value - margin, value + margin, paper, self.at_last_step)
 
     @property
     def at_last_step(self) -> bool:
@@ -105,27 +110,27 @@ class Comparison:
 
 
 def compare(one: Found, other: Found, metric: str, protocol: str = "sampled") -> Comparison | None:
-    """Paired over the test users where ranks of both were kept; otherwise by the errors of the two numbers.
+    """Paired over the test users where ranks of both were kept; otherwise by the luck of each with its users.
 
-    None where neither is to be had.
+    The luck of both with their seeds comes on top. None where nothing is known of the users.
     """
-    ours, theirs = one.per_user(metric, protocol), other.per_user(metric, protocol)
-    base = other.mean(metric, protocol)
-    if ours is not None and theirs is not None and len(ours) == len(theirs):
-        differences = ours - theirs
-        error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-        return _comparison(float(differences.mean()), error, len(differences) - 1, base)
-    errors = one.error(metric, protocol), other.error(metric, protocol)
-    if errors[0] is None or errors[1] is None:
+    users = _users_of_both(one, other, metric, protocol)
+    if users is None:
         return None
-    return _comparison(one.mean(metric, protocol) - base, math.hypot(errors[0], errors[1]), ASYMPTOTIC, base)
+    luck = users + one.luck_with_seeds(metric, protocol) + other.luck_with_seeds(metric, protocol)
+    base = other.mean(metric, protocol)
+    difference = one.mean(metric, protocol) - base
+    return Comparison(
+        difference, difference - luck.margin, difference + luck.margin, luck.p(difference), base
+    )
 
 
-def _comparison(difference: float, error: float, freedom: float, base: float) -> Comparison:
-    if error == 0:
-        return Comparison(difference, difference, difference, float(difference == 0), base)
-    margin, p = NORMAL * error, student_two_sided(difference / error, freedom)
-    return Comparison(difference, difference - margin, difference + margin, p, base)
+def _users_of_both(one: Found, other: Found, metric: str, protocol: str) -> Luck | None:
+    values = one.per_user(metric, protocol), other.per_user(metric, protocol)
+    if values[0] is not None and values[1] is not None and len(values[0]) == len(values[1]):
+        return luck_of(values[0] - values[1])
+    lucks = one.luck_with_users(metric, protocol), other.luck_with_users(metric, protocol)
+    return None if lucks[0] is None or lucks[1] is None else lucks[0] + lucks[1]
 
 
 def judge_direction(comparisons: Iterable[Comparison | None], expected: int = 1) -> Verdict:
@@ -151,15 +156,17 @@ class Evidence:
     """Empty where nobody wrote them down."""
     titles: dict[str, str] = field(default_factory=dict)
     """Of the items that a report shows: number → title."""
+    usual_luck: LuckOfSeeds = field(default_factory=dict)
 
     def find(
         self, case: Case, *, stage: str = "refit", part: str = "test", kind: str = "result"
     ) -> Found | None:
         """The runs of a case: the same model and exactly its settings, whatever version of the code made them."""
         config = case.config(self.facts.family, quick=self.quick).as_dict()
-        address = _address(kind, case.model, case.variant, config, stage, part, self.facts.split)
+        address = _address(kind, case.model, case.variant, config, stage, part)
         by_seed = self.index.get(address, {})
-        return Found(self.folder, tuple(by_seed[seed] for seed in sorted(by_seed))) if by_seed else None
+        lines = tuple(by_seed[seed] for seed in sorted(by_seed))
+        return Found(self.folder, lines, self.usual_luck) if lines else None
 
     def stages(self, case: Case) -> list[tuple[Line | None, Line]]:
         """The selection and the refit of each run of a case.
@@ -183,9 +190,9 @@ class Evidence:
 
 
 def _address(
-    kind: str, model: str, variant: str, config: Mapping[str, Any], stage: str, part: str, protocol: str
+    kind: str, model: str, variant: str, config: Mapping[str, Any], stage: str, part: str
 ) -> tuple[str, ...]:
-    return kind, model, variant, json.dumps(config, sort_keys=True), stage, part, protocol
+    return kind, model, variant, json.dumps(config, sort_keys=True), stage, part
 
 
 @dataclass(frozen=True)
@@ -202,6 +209,8 @@ class Results:
     benches: list[Line]
     """Of no data set: what `bench train --json` and the benchmarks printed."""
     code_versions: list[str]
+    without_ranks: int
+    """Results on the test items that can be compared with others only as a whole, not user by user."""
 
     def benches_with(self, name: str) -> list[Line]:
         """Each kind of benchmark has a field of its own: shape, recommend or serve."""
@@ -213,22 +222,28 @@ def gather(folder: Path, lines: Iterable[Line]) -> Results:
     everything = list(lines)
     quick = bool(everything) and all(line.get("quick") for line in everything)
     kept = [line for line in everything if bool(line.get("quick")) == quick]
-    by_data: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    by_data: dict[tuple[str, ...], list[Line]] = defaultdict(list)
     for line in kept:
         if "data_checksum" in line:
-            by_data[line["dataset"], line["data_checksum"]].append(line)
-    data = [_evidence(folder, same, quick=quick) for same in by_data.values()]
-    order = list(PAPER_NAMES)
+            by_data[tuple(line.get(name, "") for name in JUDGED)].append(line)
+    data = [_evidence(folder, judged, same, quick=quick) for judged, same in by_data.items()]
     known = [each for each in data if each is not None]
-    known.sort(key=lambda each: (each.facts.name not in order, each.facts.title, each.facts.checksum))
+    known.sort(key=lambda each: (_place(each.facts.name), *each.facts.identity.values()))
     codes = sorted({line["versions"]["code"] for line in kept if "metrics" in line and "versions" in line})
     benches = [line for line in kept if "data_checksum" not in line]
-    return Results(folder, known, quick, len(everything) - len(kept), benches, codes)
+    results = [line for line in kept if "metrics" in line and is_test(line)]
+    without = sum(not ranks_path(folder, line).is_file() for line in results)
+    return Results(folder, known, quick, len(everything) - len(kept), benches, codes, without)
 
 
-def _evidence(folder: Path, lines: list[Line], *, quick: bool) -> Evidence | None:
+def _place(name: str) -> int:
+    """Of a data set in the paper's order; others come last."""
+    return [*PAPER_NAMES, name].index(name)
+
+
+def _evidence(folder: Path, judged: tuple[str, ...], lines: list[Line], *, quick: bool) -> Evidence | None:
     """None where nothing says with what presets this data set was run."""
-    name, checksum = lines[0]["dataset"], lines[0]["data_checksum"]
+    name, checksum, candidates, protocol = judged
     statistics: Line = {}
     titles: dict[str, str] = {}
     index: Index = defaultdict(dict)
@@ -239,10 +254,26 @@ def _evidence(folder: Path, lines: list[Line], *, quick: bool) -> Evidence | Non
         elif kind == "titles":
             titles |= line["titles"]
         else:
-            names = ("model", "variant", "config", "stage", "split", "protocol")
+            names = ("model", "variant", "config", "stage", "split")
             index[_address(kind, *(line.get(name, "") for name in names))][line["seed"]] = line
     family = statistics.get("family", name)
     if family not in PAPER_NAMES:
         return None
-    facts = Facts(name, checksum, statistics.get("split", "leave-one-out"), family)
-    return Evidence(facts, folder, quick, index, statistics, titles)
+    facts = Facts(name, checksum, protocol, family, candidates)
+    return Evidence(facts, folder, quick, index, statistics, titles, _usual_luck(folder, index))
+
+
+def _usual_luck(folder: Path, index: Index) -> LuckOfSeeds:
+    """From every trained model with several seeds, as it was judged in the end."""
+    runs = [Found(folder, tuple(by_seed.values())) for by_seed in index.values()]
+    trained = [run for run in runs if is_test(run.lines[0]) and "training" in run.lines[0]["config"]]
+    return {
+        (protocol, metric): luck_of_one_seed(run.values(metric, protocol) for run in trained)
+        for protocol in ("sampled", "full")
+        for metric in METRICS
+    }
+
+
+def is_test(line: Line) -> bool:
+    """Whether it holds what a refitted model did on the test items."""
+    return "kind" not in line and (line["stage"], line["split"]) == ("refit", "test")

@@ -1,6 +1,6 @@
 """Figure 2: where a trained model looks: average attention of the last ten positions of the test users."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +103,8 @@ def lay_out(evidence: Evidence) -> Part:
         ]
         caption = f"{about} {number}{rule if number == 1 else ', read in the same way.'}"
         figures.append(Figure(f"figure2-layer{number}", caption, HeatMaps(heads, places)))
-    return Part([_table(named)], _statements(maps), [*figures, *_example(evidence, line)])
+    by_seed = {each["seed"]: np.array(each["maps"]) for each in found.lines}
+    return Part([_table(named)], _statements(by_seed), [*figures, *_example(evidence, line)])
 
 
 def _sides(attention: Maps) -> tuple[float, float, float]:
@@ -128,31 +129,51 @@ def _table(named: list[tuple[str, Maps]]) -> Table:
     return Table("Where items look", columns, rows)
 
 
-def _statements(maps: Maps) -> list[Statement]:
-    sides = [_sides(head) for head in maps[0]]
-    leans = [right + mask - left for left, right, mask in sides]
-    differ: Verdict = "reproduced" if min(leans) < 0 < max(leans) else "not reproduced"
-    places = [float(np.mean([_place(head) for head in layer])) for layer in maps]
-    everywhere = np.mean([_sides(head) for layer in maps for head in layer], axis=0)
-    left, right = everywhere[0], everywhere[1] + everywhere[2]
-    both: Verdict = "reproduced" if min(left, right) >= BOTH_SIDES else "not reproduced"
+def _statements(by_seed: Mapping[int, Maps]) -> list[Statement]:
+    leans = {seed: [_lean(head) for head in maps[0]] for seed, maps in by_seed.items()}
+    places = {
+        seed: [float(np.mean([*map(_place, layer)])) for layer in maps] for seed, maps in by_seed.items()
+    }
+    sides = {
+        seed: np.mean([_sides(head) for layer in maps for head in layer], axis=0)
+        for seed, maps in by_seed.items()
+    }
     return [
         Statement(
             "Heads differ: in layer 1, one looks to the left and another to the right.",
-            differ,
-            f"Right less left, head by head: {', '.join(map(percent, leans))}.",
+            _agreed(min(each) < 0 < max(each) for each in leans.values()),
+            f"Right less left, head by head: {_told(leans, percent)}.",
         ),
         Statement(
             "The last layer looks at more recent items than the first.",
-            "reproduced" if places[-1] > places[0] else "not reproduced",
-            f"Mean position looked at, layer by layer: {', '.join(f'{place:.1f}' for place in places)} of 0 to 9.",
+            _agreed(each[-1] > each[0] for each in places.values()),
+            f"Mean position looked at, of 0 to 9, layer by layer: {_told(places, '{:.1f}'.format)}.",
         ),
         Statement(
             "Items look both ways.",
-            both,
-            f"{left:.0%} of their attention goes to the left, {right:.0%} to the right.",
+            _agreed(min(left, right + mask) >= BOTH_SIDES for left, right, mask in sides.values()),
+            "Shares of attention to the left, to items on the right and to [mask]: "
+            f"{_told(sides, '{:.0%}'.format)}.",
         ),
     ]
+
+
+def _lean(attention: Maps) -> float:
+    """How much more goes to the right than to the left."""
+    left, right, mask = _sides(attention)
+    return right + mask - left
+
+
+def _agreed(answers: Iterable[bool]) -> Verdict:
+    """What all seeds say; undecided where they disagree."""
+    said = set(map(bool, answers))
+    if len(said) > 1:
+        return "undecided"
+    return "reproduced" if said == {True} else "not reproduced"
+
+
+def _told(by_seed: Mapping[int, Iterable[float]], write: Callable[[float], str]) -> str:
+    return "; ".join(f"{', '.join(map(write, values))} (seed {seed})" for seed, values in by_seed.items())
 
 
 def _example(evidence: Evidence, line: Mapping[str, Any]) -> list[Figure]:
@@ -182,7 +203,8 @@ FIGURE2 = Experiment(
     "figure2",
     "Figure 2: attention",
     "The BERT4Rec of Table 2. The model sees whole histories; the last ten positions are shown, for users that have so "
-    "many. The paper shows four maps of Beauty and no numbers, so its statements are what can be compared.",
+    "many. The paper shows four maps of Beauty and no numbers, so its statements are what can be compared. Maps and "
+    "table are of the first seed; a statement counts where all seeds agree.",
     cases,
     lay_out,
 )

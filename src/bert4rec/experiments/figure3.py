@@ -74,7 +74,8 @@ def _series(evidence: Evidence, found: dict[tuple[str, int], Found], model: str,
 
 
 def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
-    gains, told, short = [], [], []
+    gains, told = [], []
+    losers: dict[int, list[Found]] = {1: [], -1: []}
     for width in WIDTHS:
         others = [model for model in SWEPT if model != "bert4rec" and (model, width) in found]
         if ("bert4rec", width) not in found or not others:
@@ -84,7 +85,8 @@ def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
         gains.append(gain)
         if gain:
             told.append(f"d={width} {percent(gain.share)} against {MODELS[best].title}")
-            short += [found["bert4rec", width]] if gain.direction < 0 else []
+            if gain.direction:
+                losers[gain.direction].append(found[best if gain.direction > 0 else "bert4rec", width])
     if not told:
         return []
     verdict = judge_direction(gains)
@@ -92,6 +94,7 @@ def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
         verdict = "undecided"
     text = "BERT4Rec is above the other four at every width."
     # One width that falls short with steps to spare is enough to refute it.
+    short = losers[1 if verdict == "reproduced" else -1]
     at_last_step = bool(short) and all(run.at_last_step for run in short)
     return [Statement(text, verdict, f"NDCG@10: {', '.join(told)}.", at_last_step)]
 

@@ -53,13 +53,11 @@ class Job:
         """The part of a line of results by which it is recognised."""
         return {
             "kind": kind,
-            "dataset": self.facts.name,
-            "data_checksum": self.facts.checksum,
+            **self.facts.identity,
             "model": self.case.model,
             "variant": self.case.variant,
             "config": self.case.config(self.facts.family, quick=self.quick).as_dict(),
             "seed": self.seed,
-            "protocol": self.facts.split,
             "stage": stage,
             "split": "test",
             "versions": {"code": code_checksum()},

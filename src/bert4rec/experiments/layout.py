@@ -24,8 +24,9 @@ RULES: dict[Verdict, str] = {
     "finding": "something the paper does not say",
 }
 INTERVALS = (
-    "Intervals are 95%. They cover the luck of the test users and, where there are several seeds, of the seeds. "
-    "Differences between two models are paired user by user, and their intervals cover the users alone."
+    "Intervals are 95%. They cover the luck with the test users and with the seeds. Where there is one seed only, luck "
+    "with it is taken to be what is usual on that data set for the models with several; it is left out where none has "
+    "several. Differences between two models are paired user by user."
 )
 DAGGER = "†"
 DAGGER_RULE = (
@@ -99,11 +100,11 @@ class Statement:
     verdict: Verdict
     evidence: str
     at_last_step: bool = False
-    """Whether what falls short was trained until its last step, and so might not with more."""
+    """Whether what falls short, ours or what ours is compared with, might not with more training steps."""
 
     @property
     def is_marked(self) -> bool:
-        return self.at_last_step and self.verdict not in ("reproduced", "undecided")
+        return self.at_last_step and self.verdict != "undecided"
 
     @property
     def told(self) -> str:

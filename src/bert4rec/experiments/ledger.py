@@ -1,15 +1,9 @@
-"""The folder of results as the runner keeps it: what is there, and how a line is added exactly once.
+"""The folder of results as the runner keeps it: what is there, and how a line is added exactly once."""
 
-Several processes, also of several commands, may add at the same time. A line is added under a lock, in one write,
-and only if it is not there. A process that dies while it writes leaves half a line, which the next one removes.
-"""
-
-import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +13,7 @@ import numpy as np
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.experiments.jobs import mark_of
-from bert4rec.training.results import ranks_path, read_results
+from bert4rec.training.results import append_lines, locked, ranks_path, read_results, save_ranks
 from bert4rec.training.train import code_checksum
 
 Line = dict[str, Any]
@@ -38,8 +32,8 @@ class Ledger:
         ledger = cls(folder / "quick" if quick else folder, quick)
         ledger.folder.mkdir(parents=True, exist_ok=True)
         for path in ledger.folder.glob("*.jsonl"):
-            with _locked(path) as file:
-                _mend(file)
+            with locked(path):
+                pass  # Half a line of a process that died is removed.
         return ledger
 
     def lines(self) -> list[Line]:
@@ -58,16 +52,12 @@ class Ledger:
         quick = {"quick": True} if self.quick else {}
         marked = {mark_of(line): {**line, **quick} for line in lines}
         for mark, found in (ranks or {}).items():
-            _save_ranks(ranks_path(self.folder, marked[mark]), found)
-        with _locked(self.folder / _file_name(lines[0]["dataset"])) as file:
-            _mend(file)
+            save_ranks(ranks_path(self.folder, marked[mark]), found)
+        with locked(self.folder / _file_name(lines[0]["dataset"])) as file:
             os.lseek(file, 0, os.SEEK_SET)
             with os.fdopen(os.dup(file), encoding="utf-8") as reader:
                 there = {mark_of(line) for line in map(json.loads, reader) if "versions" in line}
-            new = [line for mark, line in marked.items() if mark not in there]
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in new)
-            os.write(file, text.encode())
-            os.fsync(file)
+            append_lines(file, [line for mark, line in marked.items() if mark not in there])
 
 
 def standard_errors(ranks: Ranks) -> dict[str, dict[str, float]]:
@@ -80,36 +70,6 @@ def standard_errors(ranks: Ranks) -> dict[str, dict[str, float]]:
 
 def _standard_error(values: np.typing.NDArray[np.float64]) -> float:
     return float(values.std() / np.sqrt(len(values)))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _mend(file: int) -> None:
-    """Remove half a line at the end; a whole one that only lacks its end gets it."""
-    size = os.fstat(file).st_size
-    text = os.pread(file, size, 0)
-    if not text or text.endswith(b"\n"):
-        return
-    last = text.rfind(b"\n") + 1
-    try:
-        json.loads(text[last:])
-        os.write(file, b"\n")
-    except ValueError:
-        os.ftruncate(file, last)
-
-
-def _save_ranks(path: Path, ranks: Ranks) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    small = {name: found.astype(np.min_scalar_type(int(found.max()))) for name, found in vars(ranks).items()}
-    np.savez_compressed(path, allow_pickle=False, **small)
 
 
 def _file_name(dataset: str) -> str:

@@ -24,9 +24,9 @@ from bert4rec.experiments.layout import (
 from bert4rec.experiments.pace import is_whole
 from bert4rec.training.results import read_results
 
-NOT_TO_BE_HAD = (
-    "The paper's file was not to be had where these results were made, so the quality of no model is measured on it. "
-    "The same commands work once it is there"
+NO_RESULTS = (
+    "There are no results of it here, so the quality of no model is measured on it. The same commands work once its "
+    "file is there"
 )
 
 
@@ -74,7 +74,8 @@ class Shown:
         """That makes what is missing."""
         seeds = ",".join(str(seed) for seed in sorted({seed for _, seed in self.missing}))
         words = ["bert4rec", "reproduce", self.experiment.name, "--data", self.evidence.facts.name]
-        return shlex.join([*words, "--seeds", seeds] if seeds else words)
+        words += ["--seeds", seeds] if seeds else []
+        return shlex.join([*words, "--quick"] if self.evidence.quick else words)
 
     @cached_property
     def failures(self) -> list[str]:
@@ -122,7 +123,7 @@ class Shown:
         told += [f"statements: {statements}"] if statements else []
         if self.missing:
             told.append(f"missing runs: {len(self.missing)}")
-        return "; ".join(told) or "nothing to show"
+        return "; ".join(told) or ("nothing to compare" if self.part.tables else "nothing to show")
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,28 @@ class Report:
         ]
         return sorted(told, key=lambda each: order.index(each[1].verdict))
 
+    def warnings(self, *, can_draw: bool) -> list[str]:
+        """What a reader must know before all else."""
+        found, told = self.results, []
+        if found.quick:
+            told.append(
+                "Quick runs: a few training steps each, to see that everything runs. The numbers mean nothing."
+            )
+        if found.left_out:
+            told.append(
+                f"{count(found.left_out, 'line')} of quick runs lay among the results and were left out."
+            )
+        if found.without_ranks:
+            told.append(
+                f"The ranks of {count(found.without_ranks, 'result')} are not there. With those, differences between "
+                "two models are not paired user by user, so that their intervals are wider and less is decided."
+            )
+        if not can_draw:
+            told.append("Figures are left out: matplotlib is not installed (pip install 'bert4rec[report]').")
+        if not found.data:
+            told.append("There are no results of any experiment here. Make some: bert4rec reproduce --help.")
+        return told
+
     @property
     def has_figures(self) -> bool:
         return any(shown.part.figures for _, parts in self.sections for shown in parts)
@@ -161,10 +184,10 @@ class Report:
 
     @property
     def scale(self) -> Table:
-        """Speed and memory on synthetic data of a data set's shape."""
+        """Speed and memory where there are no results: on synthetic data of the same shape."""
         rows = [
             Row(
-                f"{PAPER_NAMES.get(line['shape'], line['shape'])}'s shape, d={line['dim']}",
+                f"{PAPER_NAMES[line['shape']]}'s shape, d={line['dim']}",
                 [
                     f"{line['items']:,}",
                     str(line["max_length"]),
@@ -175,6 +198,7 @@ class Report:
                 ],
             )
             for line in self.results.benches_with("shape")
+            if PAPER_NAMES.get(line["shape"]) in self.absent
         ]
         columns = ["items", "N", "batch", "samples/s", "peak memory, GiB", "device"]
         return Table("Training on synthetic data of the shape of a data set", columns, rows)
@@ -216,10 +240,17 @@ def _count_words(verdicts: list[Verdict]) -> str:
     )
 
 
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _title(evidence: Evidence, names: Counter[str]) -> str:
-    """The checksum tells data of the same name apart."""
-    title = evidence.facts.title
-    return title if names[title] == 1 else f"{title} ({evidence.facts.checksum})"
+    """The split and the checksums tell data of the same name apart."""
+    facts = evidence.facts
+    if names[facts.title] == 1:
+        return facts.title
+    candidates = f", candidates {facts.candidates}" if facts.candidates else ""
+    return f"{facts.title} ({facts.protocol}, data {facts.checksum}{candidates})"
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from bert4rec.experiments.layout import (
     Table,
     percent,
 )
-from bert4rec.experiments.report import NOT_TO_BE_HAD, Report, Shown
+from bert4rec.experiments.report import NO_RESULTS, Report, Shown, count
 
 MORE_STYLE = """
 :root { --good: #1d7f49; --bad: #b3362b; --open: #7a6a1c; --new: #2f62b8; --back: #fff; }
@@ -74,41 +74,23 @@ def make_page(report: Report, pictures: dict[str, str], *, can_draw: bool) -> st
         + "</section>"
         for experiment, parts in report.sections
     )
+    warnings = "".join(
+        f'<div class="box warning">{escape(each)}</div>' for each in report.warnings(can_draw=can_draw)
+    )
     body = f"""
 <h1>The paper's tables and figures, re-run</h1>
 <p>Sun et al., <i>BERT4Rec</i>, CIKM 2019: every table and figure that could be run, ours beside the paper's.
-Settings are chosen on the validation items, models are refitted on all but the test items, and the test items are
-looked at once.</p>
-{_warnings(report, can_draw=can_draw)}{_surprises(report)}
+Settings are chosen on the validation items, and models are refitted on all but the test items, on which no
+choice depends.</p>
+{warnings}{_surprises(report)}
 <nav>{links}<a href="#absent">What could not be run</a></nav>
 {_overview(report)}{_rules()}{sections}{_absent(report)}
 <footer>Made by <code>bert4rec report {escape(report.results.folder.name)}</code> from results of
-{_count(len(codes), "version")} of the code{": " if codes else ""}{", ".join(codes)}.</footer>
+{count(len(codes), "version")} of the code{": " if codes else ""}{", ".join(codes)}.</footer>
 """
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     style = f"<style>{STYLE}{MORE_STYLE}</style>"
     return f'<!doctype html><html lang="en">{head}<title>BERT4Rec, re-run</title>{style}{body}</html>\n'
-
-
-def _warnings(report: Report, *, can_draw: bool) -> str:
-    told = []
-    if report.results.quick:
-        told.append(
-            "<b>Quick runs:</b> a few training steps each, to see that everything runs. The numbers mean nothing."
-        )
-    if report.results.left_out:
-        told.append(
-            f"{_count(report.results.left_out, 'line')} of quick runs lay among the results and were left out."
-        )
-    if not can_draw:
-        told.append(
-            "Figures are left out: matplotlib is not installed (<code>pip install 'bert4rec[report]'</code>)."
-        )
-    if not report.results.data:
-        told.append(
-            "There are no results of any experiment here. Make some: <code>bert4rec reproduce --help</code>."
-        )
-    return "".join(f'<div class="box warning">{each}</div>' for each in told)
 
 
 def _surprises(report: Report) -> str:
@@ -184,8 +166,8 @@ def _statement(statement: Statement) -> str:
 def _missing(shown: Shown) -> str:
     told = [f"<p>Could not be run: {escape(failure)}</p>" for failure in shown.failures]
     if shown.missing:
-        count = _count(len(shown.missing), "run")
-        told.append(f"<p>{count} missing. Make them with <code>{escape(shown.command)}</code>.</p>")
+        runs = count(len(shown.missing), "run")
+        told.append(f"<p>{runs} missing. Make them with <code>{escape(shown.command)}</code>.</p>")
     if shown.is_empty:
         told.append(f"<p>Nothing is there yet. Make it with <code>{escape(shown.command)}</code>.</p>")
     return "".join(told)
@@ -193,7 +175,7 @@ def _missing(shown: Shown) -> str:
 
 def _absent(report: Report) -> str:
     items = "".join(
-        f"<li><b>{escape(title)}</b>: {escape(NOT_TO_BE_HAD)}: <code>{escape(command)}</code>.</li>"
+        f"<li><b>{escape(title)}</b>: {escape(NO_RESULTS)}: <code>{escape(command)}</code>.</li>"
         for title, command in report.absent.items()
     )
     scale = _table(report.scale) if report.scale.rows else ""
@@ -249,7 +231,3 @@ def _word(verdict: str) -> str:
 
 def _class(verdict: str) -> str:
     return verdict.replace(" ", "-")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

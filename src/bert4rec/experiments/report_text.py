@@ -1,7 +1,7 @@
 """The report as Markdown."""
 
 from bert4rec.experiments.layout import DAGGER_RULE, INTERVALS, RULES, Part, Row, Table, text_of
-from bert4rec.experiments.report import NOT_TO_BE_HAD, Report, Shown
+from bert4rec.experiments.report import NO_RESULTS, Report, Shown
 
 
 def make_text(report: Report, pictures: set[str], *, can_draw: bool) -> str:
@@ -15,13 +15,7 @@ def make_text(report: Report, pictures: set[str], *, can_draw: bool) -> str:
 
 
 def _head(report: Report, *, can_draw: bool) -> list[str]:
-    blocks = []
-    if report.results.quick:
-        blocks.append(
-            "**Quick runs: a few training steps each, to see that everything runs. The numbers mean nothing.**"
-        )
-    if not can_draw:
-        blocks.append("Figures are left out: matplotlib is not installed (`pip install 'bert4rec[report]'`).")
+    blocks = [f"**{warning}**" for warning in report.warnings(can_draw=can_draw)]
     rules = [f"- **{word}**: {rule}." for word, rule in RULES.items()]
     blocks += ["What the verdicts mean:", "\n".join(rules), INTERVALS]
     if report.surprises:
@@ -87,7 +81,7 @@ def _missing(shown: Shown) -> list[str]:
 
 
 def _absent(report: Report) -> list[str]:
-    blocks = [f"- **{title}**: {NOT_TO_BE_HAD}: `{command}`." for title, command in report.absent.items()]
+    blocks = [f"- **{title}**: {NO_RESULTS}: `{command}`." for title, command in report.absent.items()]
     if report.scale.rows:
         blocks += [f"**{report.scale.title}**", table_text(report.scale)]
     return blocks

@@ -11,7 +11,7 @@ from bert4rec.experiments.cases import BERT4REC, SOFTMAX, overall_cases
 from bert4rec.experiments.evidence import Evidence, Found
 from bert4rec.experiments.layout import Row, Table
 from bert4rec.experiments.paper import printed
-from bert4rec.experiments.report import Report, read_report
+from bert4rec.experiments.report import read_report
 from bert4rec.experiments.report_text import surprise_list, table_text, verdict_table
 from bert4rec.experiments.summary_speed import (
     recommending_table,
@@ -41,7 +41,7 @@ def make_parts(folder: Path) -> dict[str, str]:
         "speed": table_text(training_table(benches_with("shape"))),
         "recommending": table_text(recommending_table(benches_with("recommend"))),
         "serving": table_text(serving_table(benches_with("serve"))),
-        "scale": table_text(_beyond_reach(report)),
+        "scale": table_text(report.scale),
     }
 
 
@@ -111,12 +111,6 @@ def baselines_table(evidence: Evidence) -> Table:
         )
     columns = ["HR@10", "paper", "NDCG@10", "paper", "HR@10, full", "NDCG@10, full"]
     return Table("", columns, rows, corner=evidence.facts.title)
-
-
-def _beyond_reach(report: Report) -> Table:
-    """Speed and memory where there is no data: on synthetic data of its shape."""
-    rows = [row for row in report.scale.rows if row.label.partition("'s shape")[0] in report.absent]
-    return Table("", report.scale.columns, rows)
 
 
 def _spread(run: Found, metric: str, protocol: str) -> str:

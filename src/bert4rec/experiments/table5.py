@@ -32,6 +32,8 @@ CASES = (
 )
 LARGE_DROP = -0.1
 """What the paper marks with an arrow."""
+ANSWERS: dict[Verdict, str] = {"not reproduced": "no", "undecided": "unsure", "reproduced": "yes"}
+"""Whether a change has the paper's direction. The worst comes first."""
 
 
 def cases(_facts: Facts) -> list[Case]:
@@ -114,21 +116,20 @@ def kind_of(variant: str) -> Kind:
 def lay_out(evidence: Evidence) -> Part:
     default = evidence.find(SMALL_DEFAULT)
     base = printed("table5_ablation_ndcg10_d64", SMALL_DEFAULT.label, evidence.facts.title)
-    rows, statements = [], []
+    rows: list[Row] = []
+    changes: dict[str, tuple[Found, Comparison, float]] = {}
     for case in CASES:
         run = evidence.find(case)
         theirs = printed("table5_ablation_ndcg10_d64", case.label, evidence.facts.title)
         paper_share = theirs / base - 1 if theirs and case is not SMALL_DEFAULT else None
         change = compare(run, default, METRIC) if run and default and case is not SMALL_DEFAULT else None
-        rows.append(
-            Row(
-                case.label,
-                [evidence.measured(case, METRIC, paper=theirs), *_change(change, paper_share)],
-            )
-        )
-        if case.label == "w/o PE" and run and change and paper_share is not None:
-            statements.append(_positions(run, change, paper_share))
+        number = evidence.measured(case, METRIC, paper=theirs)
+        rows.append(Row(case.label, [number, *_change(change, paper_share)]))
+        if run and change and paper_share is not None:
+            changes[case.label] = run, change, paper_share
     columns = [METRIC, "against the default", "interval", "paper: against the default", "same direction"]
+    statements = [_directions(changes)] if changes else []
+    statements += [_positions(*changes["w/o PE"])] if "w/o PE" in changes else []
     return Part([Table("d = 64, the paper's protocol", columns, rows)], statements)
 
 
@@ -136,8 +137,8 @@ def _change(change: Comparison | None, paper_share: float | None) -> list[str]:
     theirs = "" if paper_share is None else percent(paper_share)
     if change is None:
         return ["", "", theirs, ""]
-    verdict = "" if paper_share is None else same_direction(change, paper_share)
-    return [percent(change.share), " to ".join(map(percent, change.shares)), theirs, verdict]
+    answer = "" if paper_share is None else ANSWERS[same_direction(change, paper_share)]
+    return [percent(change.share), " to ".join(map(percent, change.shares)), theirs, answer]
 
 
 def same_direction(change: Comparison, paper_share: float) -> Verdict:
@@ -149,16 +150,36 @@ def same_direction(change: Comparison, paper_share: float) -> Verdict:
     return "reproduced" if change.direction == (1 if paper_share > 0 else -1) else "not reproduced"
 
 
+def _directions(changes: dict[str, tuple[Found, Comparison, float]]) -> Statement:
+    """The last column of the table, all together."""
+    labels: dict[Verdict, list[str]] = {verdict: [] for verdict in ANSWERS}
+    for label, (_, change, paper_share) in changes.items():
+        labels[same_direction(change, paper_share)].append(label)
+    verdict = next(each for each, found in labels.items() if found)
+    if verdict == "reproduced" and len(changes) < len(CASES) - 1:
+        verdict = "undecided"
+    told = f"{len(labels['reproduced'])} of {len(changes)} do"
+    told += f"; surely not {', '.join(labels['not reproduced'])}" if labels["not reproduced"] else ""
+    told += f"; unsure are {', '.join(labels['undecided'])}" if labels["undecided"] else ""
+    return Statement(
+        f"Every change moves {METRIC} in the direction that it has in the paper.", verdict, f"{told}."
+    )
+
+
 def _positions(run: Found, change: Comparison, paper_share: float) -> Statement:
     """The paper's strongest statement: without positions, long histories cannot be told apart."""
-    is_large = change.share < LARGE_DROP
+    low, high = change.shares
+    is_large, is_small = high < LARGE_DROP, low > LARGE_DROP and high < 0
     expected = paper_share < LARGE_DROP
-    size = "more" if expected else "less"
+    verdict: Verdict = "undecided"
+    if is_large or is_small:
+        verdict = "reproduced" if is_large == expected else "not reproduced"
     return Statement(
-        f"Without positions NDCG@10 falls by {size} than 10%.",
-        "reproduced" if is_large == expected and change.direction < 0 else "not reproduced",
-        f"It changes by {percent(change.share)} to {run.mean(METRIC):.4f}; in the paper by {percent(paper_share)}.",
-        run.at_last_step and not expected,  # More steps only make the fall smaller.
+        f"Without positions {METRIC} falls by {'more' if expected else 'less'} than 10%.",
+        verdict,
+        f"It changes by {percent(change.share)} ({percent(low)} to {percent(high)}) to {run.mean(METRIC):.4f}; in the "
+        f"paper by {percent(paper_share)}.",
+        run.at_last_step and is_large,  # More steps only make the fall smaller.
     )
 
 

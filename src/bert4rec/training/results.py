@@ -2,11 +2,17 @@
 
 Files of lines merge by plain concatenation, and files of ranks by copying, so runs from several machines add up.
 Ranks are what comparisons need, user by user; they are kept small, in a folder `ranks` beside the lines.
+
+Several processes, also of several commands, may add to a file at the same time: each does so under a lock, in one
+write. One that dies while it writes leaves half a line, which the next removes.
 """
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +23,9 @@ from bert4rec.evaluation.protocol import Ranks
 from bert4rec.training.judge import load_ranks
 from bert4rec.training.run import Run
 
-IDENTITY = ("dataset", "data_checksum", "model", "variant", "config", "seed", "protocol", "stage", "split")
+JUDGED = ("dataset", "data_checksum", "candidates_checksum", "protocol")
+"""What must be the same for two results to be comparable."""
+IDENTITY = (*JUDGED, "model", "variant", "config", "seed", "stage", "split")
 """What makes a line another result than the next one. The version of the code is told apart separately."""
 
 
@@ -29,16 +37,45 @@ def key_of(line: Mapping[str, Any]) -> str:
 
 def append_results(path: Path, run: Run) -> None:
     """Add the lines of a finished run to a file, and the ranks of the test items to the folder beside it."""
-    (path.parent / "ranks").mkdir(parents=True, exist_ok=True)
     lines = run.result["lines"]
     for line in lines:
-        if line["split"] != "test":
-            continue
-        ranks = load_ranks(run.path, "test")
-        small = {name: _as_small_as_fits(found) for name, found in vars(ranks).items()}
-        np.savez_compressed(ranks_path(path.parent, line), allow_pickle=False, **small)
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        if line["split"] == "test":
+            save_ranks(ranks_path(path.parent, line), load_ranks(run.path, "test"))
+    with locked(path) as file:
+        append_lines(file, lines)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """The file for nobody else, made if it is not there, with whole lines only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _mend(file)
+        yield file
+    finally:
+        os.close(file)
+
+
+def append_lines(file: int, lines: Iterable[Mapping[str, Any]]) -> None:
+    """In one write, and on disk when this returns."""
+    os.write(file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+    os.fsync(file)
+
+
+def _mend(file: int) -> None:
+    """Remove half a line at the end; a whole one that only lacks its end gets it."""
+    size = os.fstat(file).st_size
+    text = os.pread(file, size, 0)
+    if not text or text.endswith(b"\n"):
+        return
+    last = text.rfind(b"\n") + 1
+    try:
+        json.loads(text[last:])
+        os.write(file, b"\n")
+    except ValueError:
+        os.ftruncate(file, last)
 
 
 def read_results(folder: Path) -> Iterator[dict[str, Any]]:
@@ -64,5 +101,14 @@ def ranks_path(folder: Path, line: Mapping[str, Any]) -> Path:
     return folder / "ranks" / f"{key_of(line)}.npz"
 
 
-def _as_small_as_fits(ranks: np.typing.NDArray[np.int32]) -> np.typing.NDArray[Any]:
-    return ranks.astype(np.min_scalar_type(int(ranks.max(initial=0))))
+def save_ranks(path: Path, ranks: Ranks) -> None:
+    """Each in the smallest type that holds it. A name is only ever seen with all of its content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    small = {
+        name: found.astype(np.min_scalar_type(int(found.max(initial=0))))
+        for name, found in vars(ranks).items()
+    }
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **small)
+    unfinished.replace(path)

@@ -91,10 +91,6 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
             "after its cuts. Choose other dates, or keep users with three actions and more."
         )
     is_resumed = (folder / "config.json").is_file()
-    folder.mkdir(parents=True, exist_ok=True)
-    plan.save(folder)
-    for left_by_a_killed_process in folder.glob(".*.unfinished-*"):
-        left_by_a_killed_process.unlink()
     trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model], is_resumed)
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
@@ -125,8 +121,9 @@ class _Trainer:
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
-        kept, tag = self.folder / "selection.safetensors", self._tag("selection")
         task = self._task("valid")
+        self._open_folder()
+        kept, tag = self.folder / "selection.safetensors", self._tag("selection")
         scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
         if not kept.exists():
             best, best_step = task.model.state_dict(), 0
@@ -177,6 +174,13 @@ class _Trainer:
             shutil.copyfile(self.dataset.path / "items.parquet", self.folder / "items.parquet")
         self._forget("refit")
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+
+    def _open_folder(self) -> None:
+        """Not before the task is made: where there is nothing to train on, no folder is left behind."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.plan.save(self.folder)
+        for left_by_a_killed_process in self.folder.glob(".*.unfinished-*"):
+            left_by_a_killed_process.unlink()
 
     def _task(self, part: Part) -> Any:
         """A fresh model, and what it is to learn before the targets of `part`."""
@@ -241,7 +245,7 @@ class _Trainer:
             "seed": self.plan.seed,
             "stage": fitted.stage,
             "split": part,
-            "protocol": self.plan.split.kind,
+            "protocol": str(self.plan.split),
             "device": self.around.placement.name,
             "device_shared": self._was_shared(fitted.stage),
             "steps": fitted.steps,
@@ -251,6 +255,7 @@ class _Trainer:
             "validations": self._validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
+            "candidates_checksum": self.plan.candidates_checksum,
             "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
             "metrics": metrics_of(ranks),
         }
