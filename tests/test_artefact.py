@@ -63,6 +63,27 @@ def test_a_folder_that_something_else_wrote_is_never_replaced(tmp_path: Path) ->
     assert (tmp_path / "photos" / "cat.jpg").exists()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_something_else_wrote_meanwhile_is_not_replaced(
+    tmp_path: Path, overwrite: bool
+) -> None:
+    with (
+        pytest.raises(UsageError, match="it is never replaced"),
+        new_folder(tmp_path / "thing", "thing.json", overwrite=overwrite) as folder,
+    ):
+        write_manifest(folder, "thing.json", {"format": "bert4rec thing", "schema": 1})
+        (tmp_path / "thing").mkdir()
+        (tmp_path / "thing" / "thesis.txt").write_text("years of work")
+    assert names_in(tmp_path / "thing") == ["thesis.txt"]
+    assert names_in(tmp_path) == ["thing"]
+
+
+def test_of_two_that_make_the_same_folder_the_first_to_finish_keeps_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--overwrite"), new_folder(tmp_path / "thing", "thing.json"):
+        write(tmp_path / "thing", "the other's")
+    assert (tmp_path / "thing" / "data.txt").read_text() == "the other's"
+
+
 def test_a_changed_a_cut_and_a_missing_file_are_named(tmp_path: Path) -> None:
     thing = tmp_path / "thing"
     write(thing)

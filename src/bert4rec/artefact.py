@@ -34,6 +34,8 @@ def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Itera
     unfinished.mkdir()
     try:
         yield unfinished
+        # Somebody else may have made it meanwhile.
+        refuse_existing(target, manifest, overwrite=overwrite)
         if target.exists():
             target.rename(replaced)
         unfinished.rename(target)

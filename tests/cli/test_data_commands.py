@@ -46,6 +46,11 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
         (["prepare", "LOG", "-o", "OLD"], 2, "--overwrite"),
         (["prepare", "LOG", "-o", "NEW", "--split", "time"], 2, "--test-from"),
         (["prepare", "LOG", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
+        (["prepare", "synthetic", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
+        (["prepare", "synthetic", "-o", "NEW", "--user-col", "user"], 2, "--encoding go with files"),
+        (["prepare", "ml-1m", "-o", "NEW", "--encoding", "klingon"], 2, "the form of ml-1m is known"),
+        (["prepare", "LOG", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
+        (["demo", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (
             ["prepare", "LOG", "-o", "NEW", "--min-user-actions", "99"],
             3,

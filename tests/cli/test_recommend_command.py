@@ -11,7 +11,7 @@ import pytest
 from bert4rec.cli import app
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
-from bert4rec.errors import Bert4RecError
+from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.serving import verify
 from bert4rec.serving.known_users import user_number
 from bert4rec.serving.recommender import Recommender
@@ -41,6 +41,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = Dataset.open(scratch / "data")
     untrained_run(dataset, scratch / "run", dim=16, layers=1, heads=2, max_length=8)
     untrained_run(dataset, scratch / "bpr-mf", "bpr-mf", dim=8)
+    untrained_run(dataset, scratch / "fpmc", "fpmc", dim=8)
+    untrained_run(dataset, scratch / "caser", "caser", dim=8, max_length=3)
     return scratch
 
 
@@ -123,6 +125,18 @@ def test_models_that_know_only_their_users_answer_for_those(folder: Path, ask: A
     assert len(everything) == 20
 
 
+@pytest.mark.parametrize(("model", "used"), [("bpr-mf", 0), ("fpmc", 1), ("caser", 3)])
+def test_what_is_said_to_be_used_is_what_the_model_looks_at(
+    model: str, used: int, folder: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(actions_of("user-5", folder)) > 3
+    found = ask(folder / model, "--user", "user-5")
+    assert (found["used"], found["fallback"]) == (used, None)
+    call("recommend", folder / model, "--user", "user-5")
+    head = capsys.readouterr().out.splitlines()[0]
+    assert head.startswith(f"after {used} item" if used else "item ")
+
+
 def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
     call("recommend", folder / "run", "--input", folder / "log.csv", "-k", "2", "-o", tmp_path / "out.csv")
     table = pl.read_csv(tmp_path / "out.csv")
@@ -148,6 +162,15 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
             2,
             "--allow, --deny and --json go",
         ),
+        (
+            ["run", "--history", "item-1", "--user-col", "user"],
+            2,
+            "--time-col and --overwrite go with --input",
+        ),
+        (["run", "--user", "user-1", "--overwrite"], 2, "--time-col and --overwrite go with --input"),
+        (["run", "--history", "item-1", "--data", "data"], 2, "--data goes with --user"),
+        (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data goes with --user"),
+        (["run", "--history", "item-1", "--threads", "2"], 2, "--threads goes with an exported model"),
         (["run", "--input", "items.csv", "-o", "out.csv"], 3, "no column that looks like the user"),
         (
             ["run", "--user", "nobody"],
@@ -176,6 +199,17 @@ def test_popularity_is_shown_as_the_count_it_is(folder: Path, capsys: pytest.Cap
     assert first[-1] == str((actions == first[-2]).sum())
 
 
+@pytest.mark.parametrize(
+    ("option", "complaint"), [("--json", "--verify and --int8"), ("--data=data", "--samples")]
+)
+def test_an_option_that_would_change_nothing_of_an_export_is_refused(
+    option: str, complaint: str, folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"{option.partition('=')[0]} goes with .*{complaint}"):
+        call("export", folder / "run", "-o", tmp_path / "model", option)
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("option", [[], ["--verify"]])
 def test_a_model_that_cannot_be_exported_is_refused_before_anything_is_done(
     option: list[str], folder: Path, tmp_path: Path
@@ -197,6 +231,8 @@ def test_an_exported_model_gives_the_same_answers(folder: Path, tmp_path: Path, 
     assert [item["item_id"] for item in ours["items"]] == [item["item_id"] for item in theirs["items"]]
     with pytest.raises(Bert4RecError, match="--data"):
         call("recommend", tmp_path / "model", "--user", "user-1")
+    with pytest.raises(UsageError, match="--device goes with a run"):
+        call("recommend", tmp_path / "model", "--history", "item-1", "--device", "cuda")
 
 
 def test_an_export_is_verified_with_weights_that_never_saw_the_items_and_refused_if_worse(

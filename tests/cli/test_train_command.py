@@ -1,14 +1,21 @@
 """`train` never costs a user what was there before, and does what it was told."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from bert4rec.cli.train import LiveLine
-from bert4rec.training.loop import Progress
+from bert4rec.cli.results import evaluate_command
+from bert4rec.cli.train import LiveLine, train_command
+from bert4rec.training.loop import Interrupted, Progress
+from bert4rec.training.models import MODELS
+from bert4rec.training.presets import preset_names
+from bert4rec.training.run import Run
 from bert4rec.training.train import Pace
 from tests.cli.test_data_commands import bert4rec, write_log
+from tests.conftest import MakeDataset
+from tests.training.tiny import after, random_histories, train_tiny
 
 SHORT = [
     f"--set={setting}"
@@ -75,6 +82,30 @@ def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Pa
     assert set(results.read_text().splitlines()) == set(lines)
 
 
+def test_a_run_that_is_resumed_where_its_dataset_is_now_knows_it_there(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    dataset = make_dataset(random_histories())
+    with pytest.raises(Interrupted):
+        train_tiny(dataset, tmp_path / "run", should_stop=after(4))
+    moved = dataset.path.rename(tmp_path / "moved")
+    train_command(moved, output=tmp_path / "run", resume=True, device="cpu")
+    assert Run.open(tmp_path / "run").plan.dataset == str(moved)
+    evaluate_command(tmp_path / "run", device="cpu")
+
+
+def test_the_help_names_the_presets_that_there_are() -> None:
+    told = " ".join(str(train_command.__doc__).split())
+    usual = {"ml-1m", "beauty", "steam", "ml-20m"}
+    assert "There are ml-1m, beauty, steam, ml-20m and demo. All but demo also exist with" in told
+    owners = {suffix: names.split(", ") for suffix, names in re.findall(r"(-\w+) \([^;)]*; ([^)]*)\)", told)}
+    assert owners.keys() == {"-small", "-paper", "-softmax"}
+    for model in MODELS:
+        suffixes = [suffix for suffix, names in owners.items() if model in names]
+        also = {name + suffix for name in usual for suffix in suffixes}
+        assert set(preset_names(model)) == usual | {"demo"} | also
+
+
 def test_a_line_of_progress_tells_all_in_80_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,6 +148,8 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "no preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
         ),
         ("train DATA -o NEW --resume --seed 3", 2, "--resume keeps the settings"),
+        ("train DATA -o NEW --seed -1", 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
+        (f"train DATA -o NEW --seed {2**63}", 2, "for --seed. Must be < "),
         ("evaluate NOWHERE", 4, "nowhere does not exist; expected a run"),
         ("compare DATA", 2, "two runs or more"),
         ("compare DATA NOWHERE", 4, "nowhere does not exist; expected a run"),

@@ -96,6 +96,9 @@ def test_mistakes_in_the_question_are_named(shop: Recommender) -> None:
     for ask in (shop.recommend, lambda text: shop.rank(text, ["a"]), lambda text: shop.rank(["a"], text)):
         with pytest.raises(UsageError, match="list of item ids; found the text 'abc'"):
             ask("abc")
+    for option in ("allow", "deny"):
+        with pytest.raises(UsageError, match="found the text 'abc'"):
+            shop.recommend(["a"], **{option: "abc"})  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="found the text 'abc'"):
         shop.explain("abc", "a")
     with pytest.raises(UsageError, match="at least 1; found 0"):

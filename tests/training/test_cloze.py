@@ -1,5 +1,7 @@
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
@@ -28,6 +30,18 @@ def test_the_share_of_hidden_items_is_rounded_and_never_none(
     samples = draw(Cloze(probability, last_item_share=0.0), *many(length, 10))
     assert set(samples.num_asked.tolist()) == {expected}
     assert not samples.last_only.any()
+
+
+@given(st.floats(0.001, 1), st.lists(st.integers(1, 2000), min_size=1))
+@example(0.15, [190])  # in float32 this is 28.500002, in float64 28.5
+@example(0.7, [45])
+def test_no_sample_hides_more_than_the_bound_says_and_the_longest_hides_just_that(
+    probability: float, lengths: list[int]
+) -> None:
+    hiding = Hiding(Cloze(probability, last_item_share=0.0), mask_number=99)
+    samples = hiding.draw(torch.zeros(len(lengths), dtype=torch.int64), torch.tensor(lengths), generator())
+    assert samples.num_asked.max().item() == hiding.most_asked(max(lengths))
+    assert samples.num_asked.tolist() == [max(1, round(length * probability)) for length in lengths]
 
 
 def test_the_set_share_of_samples_hides_the_last_item_only() -> None:

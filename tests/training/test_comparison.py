@@ -115,6 +115,16 @@ def test_runs_of_different_models_are_different_systems(plant: Plant) -> None:
     assert [system["metrics"]["HR@1"] for system in found["systems"]] == pytest.approx([5 / 6, 2 / 6, 0])
 
 
+def test_runs_of_different_variants_are_different_systems(plant: Plant) -> None:
+    runs = [
+        plant("whole", [0, 0], seed=1),
+        plant("without", [0, 9], seed=2, variant="no positions"),
+        plant("without too", [9, 9], seed=3, variant="no positions"),
+    ]
+    systems = group_runs([Run.open(run) for run in runs])
+    assert [system.name for system in systems] == ["whole", "without … without too"]
+
+
 def test_a_preset_is_only_a_name_for_settings(plant: Plant) -> None:
     runs = [plant("a", [0], seed=1, preset="demo"), plant("b", [0], seed=2)]
     assert len(group_runs([Run.open(run) for run in runs])) == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.data.splits import SplitKind, SplitSpec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bert4rec.data.log import Log
 
 Flag = Annotated[bool, Parameter(negative="")]
+Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 
 
 @Parameter(name="*", group="Columns (guessed from usual names; by name or by place, counted from 1)")
@@ -34,6 +36,14 @@ class ColumnOptions:
     """A file with one row an item: its id, title and whatever else is known."""
     encoding: str | None = None
     """Of text files that are not UTF-8, such as latin-1."""
+
+    def refuse_for(self, source: str) -> None:
+        """A catalogue can be joined to any data; the rest is about files whose form is not known."""
+        if replace(self, items=None) != ColumnOptions():
+            raise UsageError(
+                "--user-col, --item-col, --time-col, --title-col and --encoding go with files; "
+                f"the form of {source} is known."
+            )
 
 
 @Parameter(name="*", group="Filters (in the order they are applied)")
@@ -96,7 +106,7 @@ def prepare_command(
     filters: FilterOptions = FilterOptions(),
     split: SplitOptions = SplitOptions(),
     negatives: Literal["popularity", "both"] = "popularity",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     """Turn an interaction log into a dataset folder.
 
@@ -195,12 +205,12 @@ def _read_source(
 
     if like and source != ("synthetic",):
         raise UsageError("--like goes with the source synthetic.")
-    if source == ("synthetic",):
-        return _read_synthetic(like, seed)
-    if len(source) == 1 and source[0] in SOURCES:
-        return _read_named(source[0], from_path)
-    if from_path:
+    is_named = len(source) == 1 and source[0] in SOURCES
+    if from_path and not is_named:
         raise UsageError(f"--from goes with a named data set: {', '.join(SOURCES)}.")
+    if is_named or source == ("synthetic",):
+        columns.refuse_for(source[0])
+        return _read_named(source[0], from_path) if is_named else _read_synthetic(like, seed)
     try:
         return _read_files(source, columns)
     except NotFoundError as error:

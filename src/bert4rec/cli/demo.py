@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from bert4rec.cli.console import print_json, print_table, results, say, this_command
-from bert4rec.cli.data import Flag
+from bert4rec.cli.data import Flag, Seed
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.train import LiveLine
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def demo_command(
     *,
     output: Annotated[Path, Parameter(alias="-o")] = Path("demo"),
-    seed: int = 1,
+    seed: Seed = 1,
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:

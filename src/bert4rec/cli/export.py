@@ -56,6 +56,10 @@ def export_command(
     json
         Print what was verified as JSON.
     """
+    if json and not (verify or int8):
+        raise UsageError("--json goes with --verify and --int8.")
+    if data is not None and not (verify or int8 or samples):
+        raise UsageError("--data goes with --verify, --int8 and --samples.")
     require_torch()
     require_exporters()
     from bert4rec.artefact import refuse_existing

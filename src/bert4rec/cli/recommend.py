@@ -77,18 +77,26 @@ def recommend_command(
     json
         Print the recommendations as JSON.
     """
-    from bert4rec.serving.recommender import check_k
+    from bert4rec.serving.recommender import check_k, is_exported
 
     if sum(given is not None for given in (history, user, source)) != 1:
         raise UsageError("Say for whom: give one of --history, --user and --input.")
     check_k(k)
     if (source is None) != (output is None):
         raise UsageError("--input and --output belong together.")
+    columns = (user_col, item_col, time_col)
     if source is not None and (allow or deny or json):
         raise UsageError("--allow, --deny and --json go with --history and --user.")
+    if source is None and (any(columns) or overwrite):
+        raise UsageError("--user-col, --item-col, --time-col and --overwrite go with --input.")
+    if user is None and data is not None:
+        raise UsageError("--data goes with --user.")
+    if is_exported(model) and device not in ("auto", "cpu"):
+        raise UsageError("--device goes with a run; an exported model is computed on the CPU.")
+    if threads != 1 and not is_exported(model):
+        raise UsageError("--threads goes with an exported model.")
     options = _Options(model, k, exclude_seen, _ids(allow), _ids(deny), device, threads)
     if source is not None and output is not None:
-        columns = (user_col, item_col, time_col)
         _recommend_file(options, source, output, columns, overwrite=overwrite)
         return
     found = (
@@ -200,7 +208,9 @@ def _show(found: "Recommendation") -> None:
     # Popularity is a count.
     form, measure = (",.0f", "actions") if found.fallback else (".4f", "score")
     rows = [(item.title or item.item_id, item.item_id, format(item.score, form)) for item in found.items]
-    print_table([f"after {count(found.used, 'item')}" if found.used else "popular", "id", measure], rows)
+    # Some models know a user without looking at the history.
+    head = found.fallback or (f"after {count(found.used, 'item')}" if found.used else "item")
+    print_table([head, "id", measure], rows)
 
 
 def open_dataset(path: Path) -> "Dataset":

@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from json import dumps
 from pathlib import Path
@@ -15,7 +16,7 @@ from cyclopts import Parameter
 
 from bert4rec.artefact import refuse_existing
 from bert4rec.cli.console import count, messages, print_json, say, this_command
-from bert4rec.cli.data import Flag, SplitOptions
+from bert4rec.cli.data import Flag, Seed, SplitOptions
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.results import print_results
 from bert4rec.errors import UsageError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from bert4rec.data.dataset import Dataset
     from bert4rec.training.loop import Progress
-    from bert4rec.training.run import Plan, Stage
+    from bert4rec.training.run import Plan, Run, Stage
     from bert4rec.training.tracking import Tracker
     from bert4rec.training.train import Pace
 
@@ -38,7 +39,7 @@ def train_command(
     model: str = "bert4rec",
     preset: str | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
-    seed: int | None = None,
+    seed: Seed | None = None,
     refit: bool = True,
     test: bool = True,
     split: SplitOptions = SplitOptions(),
@@ -62,8 +63,8 @@ def train_command(
         bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
     preset
         Settings to start from. Without one, usual settings and as many steps as the size of the data asks for.
-        There are ml-1m, beauty, steam, ml-20m, demo; for bert4rec also each with -paper, the
-        paper's own; for sasrec and gru4rec+ also each with -softmax, the exact softmax.
+        There are ml-1m, beauty, steam, ml-20m and demo. All but demo also exist with -small (d = 64; bert4rec),
+        -paper (the paper's own; bert4rec, pop) and -softmax (the exact softmax; sasrec, gru4rec+).
     settings
         Change one setting, such as model.dim=256. May be given several times.
     seed
@@ -102,27 +103,16 @@ def train_command(
 
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
-    from bert4rec.training.results import append_results
-    from bert4rec.training.run import Plan
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
 
     opened.verify()
     placement = place(device)
     if resume:
-        plan = Plan.load(output)
-        plan.check_dataset(opened)
+        plan = _resumed_plan(output, opened)
     else:
-        plan = make_plan(
-            opened,
-            model,
-            preset,
-            settings,
-            seed=1 if seed is None else seed,
-            split=split,
-            refit=refit,
-            test=test,
-        )
+        seed = 1 if seed is None else seed
+        plan = make_plan(opened, model, preset, settings, seed=seed, split=split, refit=refit, test=test)
         clear_run(output, overwrite=overwrite)
     with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
         around = Surroundings(placement, line, compile_step, switch.is_on, began)
@@ -132,14 +122,20 @@ def train_command(
             kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
             _say_how_to_go_on(dataset, output, kept, {"--no-compile": not compile_step, "--json": json})
             raise
+    _tell(run, results, as_json=json)
+
+
+def _tell(run: "Run", results: Path | None, *, as_json: bool) -> None:
+    from bert4rec.training.results import append_results
+
     lines = run.result["lines"]
     if results and not is_in(results, lines):
         append_results(results, run)
-    if json:
+    if as_json:
         print_json(lines)
     else:
         print_results(lines)
-    say(f"Wrote {output}.")
+    say(f"Wrote {run.path}.")
 
 
 def _say_how_to_go_on(
@@ -174,6 +170,15 @@ def make_plan(
     return Plan.for_dataset(
         dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test
     )
+
+
+def _resumed_plan(folder: Path, dataset: "Dataset") -> "Plan":
+    """What an interrupted run was asked to do; the dataset may have moved since."""
+    from bert4rec.training.run import Plan
+
+    plan = Plan.load(folder)
+    plan.check_dataset(dataset)
+    return replace(plan, dataset=str(dataset.path.absolute()))
 
 
 def refuse_run(folder: Path, *, overwrite: bool) -> None:

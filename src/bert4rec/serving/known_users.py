@@ -58,13 +58,15 @@ def recommend_to_user(
     """What any model of `training.models` recommends to a user it was trained with."""
     import torch
 
+    from bert4rec.training.models import MODELS
+
     catalogue = Catalogue.read_table(run.path / "items.parquet")
     allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow)
     denied, more_unknown = catalogue.numbers(deny or ())
     history = Histories.from_lists([dataset.history(user).tolist()])
-    scores = (
-        torch.as_tensor(run.scorer("test", placement)(np.array([user]), history))[0].double().cpu().numpy()
-    )
+    model = run.load_model("test", placement.device)
+    scorer = MODELS[run.plan.model].task.make_scorer(model, placement.dtype)
+    scores = torch.as_tensor(scorer(np.array([user]), history))[0].double().cpu().numpy()
     possible = np.ones(len(scores), bool) if allowed is None else np.isin(np.arange(len(scores)), allowed)
     possible[[0, *denied, *(history.items if exclude_seen else ())]] = False
     candidates = np.flatnonzero(possible)
@@ -72,4 +74,5 @@ def recommend_to_user(
     items = [
         Item(catalogue.id_of(number), catalogue.title_of(number), float(scores[number])) for number in best
     ]
-    return Recommendation(items, len(history.items), [*unknown, *more_unknown], None)
+    looked_at: int = getattr(model, "context", 0)  # POP has none
+    return Recommendation(items, min(len(history.items), looked_at), [*unknown, *more_unknown], None)

@@ -164,7 +164,8 @@ class Recommender:
         nothing else is.
         """
         check_k(k)
-        _refuse_text(history)
+        for ids in (history, allow, deny):
+            _refuse_text(ids)
         is_one = len(history) == 0 or isinstance(history[0], str | int | np.integer)
         histories: Sequence[History] = [history] if is_one else history  # type: ignore[list-item, assignment]
         allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow)

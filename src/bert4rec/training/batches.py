@@ -10,6 +10,7 @@ at any step.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.errors import DataError
 from bert4rec.models.attention import Packed
 from bert4rec.training.windows import Windows
 
@@ -175,7 +177,7 @@ class Batches:
         block_tokens: int = 1 << 21,
     ) -> None:
         """`sequences` decides the device. `block_tokens` is about how many tokens are prepared at once."""
-        assert len(windows), "there is nothing to train on"
+        assert len(windows), "ask refuse_nothing first"
         self.sequences, self.objective, self.seed = sequences, objective, seed
         self.begin = torch.as_tensor(windows.begin, device=sequences.device)
         self.length = torch.as_tensor(windows.length, device=sequences.device)
@@ -229,6 +231,15 @@ class Batches:
         entropy = np.random.SeedSequence([self.seed, *(number + 1 for number in stream)])
         seed = int(entropy.generate_state(1, np.uint64)[0] >> 1)
         return torch.Generator(self.sequences.device).manual_seed(seed)
+
+
+def refuse_nothing(num_samples: int, where: Path) -> None:
+    """Refuse histories that are all too short to learn anything from."""
+    if not num_samples:
+        raise DataError(
+            f"{where}: expected histories with two actions or more before the validation items, found none, so "
+            "there is nothing to train on. Prepare it with longer histories, such as --min-user-actions 5."
+        )
 
 
 def pack(

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.data.synthetic import World, like
+from bert4rec.training.cloze import num_hidden
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import STEPS_BEFORE_CAPTURE, Loop
@@ -225,7 +226,7 @@ def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
     """
     size = config.model
     length = windows.length.astype(np.float64)
-    hidden = np.maximum(1, np.round(length * config.objective.mask_probability))
+    hidden = num_hidden(torch.from_numpy(windows.length), config.objective.mask_probability).numpy()
     inner = size.dim**2 * (4 + 2 * size.feed_forward)
     full_layers = (size.layers - 1) * (length * inner + 2 * length**2 * size.dim)
     last_layer = (

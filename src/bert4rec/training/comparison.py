@@ -63,7 +63,7 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
         one = run.plan
         if _task_of(run) != _task_of(runs[0]):
             raise DataError(f"{run.path} and {runs[0].path} had different data, candidates or splits.")
-        members = groups.setdefault(repr((one.model, one.config, one.refit)), [])
+        members = groups.setdefault(repr((one.model, one.variant, one.config, one.refit)), [])
         twin = next((member for member in members if member.plan.seed == one.seed), None)
         if twin:
             raise UsageError(

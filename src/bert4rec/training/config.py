@@ -1,6 +1,5 @@
 """Everything that decides the outcome of a run, and where it comes from: preset, then `--set`."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, get_type_hints
@@ -10,6 +9,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from bert4rec.errors import UsageError
 from bert4rec.training.cloze import Cloze
 from bert4rec.training.models import MODELS
+from bert4rec.training.presets import did_you_mean
 
 PASSES, FEWEST_STEPS = 200, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
@@ -153,19 +153,11 @@ def _refuse_unknown(model: str, sections: Mapping[str, type], values: Mapping[st
     """A key nobody reads is an error, not a silent nothing."""
     for section, keys in values.items():
         if section not in sections:
-            raise UsageError(f"{model} has no setting {section}.{_nearest(section, list(sections))}")
+            near = did_you_mean(section, sections) or f" Known: {', '.join(sections)}."
+            raise UsageError(f"{model} has no setting {section}.{near}")
         known = [each.name for each in fields(sections[section])]
         for key in keys:
             if key not in known:
-                raise UsageError(
-                    f"{model} has no setting {section}.{key}.{_nearest(key, known, f'{section}.')}"
-                )
-
-
-def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return (
-        f" Did you mean {prefix}{near[0]}?"
-        if near
-        else f" Known: {', '.join(prefix + each for each in known)}."
-    )
+                listed = ", ".join(f"{section}.{each}" for each in known)
+                near = did_you_mean(key, known, prefix=f"{section}.") or f" Known: {listed}."
+                raise UsageError(f"{model} has no setting {section}.{key}.{near}")

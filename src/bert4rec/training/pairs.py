@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING, Dataset
+from bert4rec.training.batches import refuse_nothing
 from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
 
 BLOCK_NUMBERS = 1 << 20
@@ -86,7 +87,7 @@ class PairBatches:
         is_training = place < length[user_of]
         # A model that looks back learns from actions that have something before them.
         is_sample = is_training & (place > 0) if context else is_training
-        assert is_sample.any(), "there is nothing to train on"
+        refuse_nothing(int(is_sample.sum()), dataset.path)
         self.objective, self.context, self.batch_size, self.seed = objective, context, batch_size, seed
         self.sequences = torch.from_numpy(np.array(dataset.sequences)).to(device)
         self.begin = torch.from_numpy(np.array(begin)).to(device)

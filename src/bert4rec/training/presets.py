@@ -1,6 +1,7 @@
 """Named settings: one file a model, one table a preset. Needs no torch, so a slip is told at once."""
 
 import tomllib
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -27,11 +28,11 @@ def refuse_unknown(model: str, preset: str | None = None) -> None:
     presets = _all_presets()
     if model not in presets:
         listed = ", ".join(presets)
-        raise UsageError(f"There is no model {model!r}.{_nearest(model, list(presets))} Models: {listed}.")
+        raise UsageError(f"There is no model {model!r}.{did_you_mean(model, presets)} Models: {listed}.")
     if preset and preset not in presets[model]:
         owners = [each for each, names in presets.items() if preset in names]
         known = preset_names(model)
-        hint = f" It exists for {' and '.join(owners)}." if owners else _nearest(preset, known)
+        hint = f" It exists for {' and '.join(owners)}." if owners else did_you_mean(preset, known)
         listed = ", ".join(known)
         raise NotFoundError(f"There is no preset {preset!r} of {model}.{hint} Presets of {model}: {listed}.")
 
@@ -46,6 +47,7 @@ def _all_presets() -> dict[str, Presets]:
     }
 
 
-def _nearest(name: str, known: list[str]) -> str:
-    near = get_close_matches(name.lower(), known, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """A hint at the nearest of the known names, to be told behind `prefix`; empty where none is near."""
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f" Did you mean {prefix}{near[0]}?" if near else ""

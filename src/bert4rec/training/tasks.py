@@ -19,7 +19,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.pop import Pop
 from bert4rec.training import ranking_losses
-from bert4rec.training.batches import Batches
+from bert4rec.training.batches import Batches, refuse_nothing
 from bert4rec.training.cloze import Hiding, append_mask
 from bert4rec.training.losses import cloze_loss, softmax_cross_entropy
 from bert4rec.training.next_item import (
@@ -79,6 +79,7 @@ class ClozeTask:
             max_length=max_length,
             step_share=config.objective.window_step,
         )
+        refuse_nothing(len(windows), dataset.path)
         self._batches = Batches(
             torch.from_numpy(np.array(dataset.sequences)).to(ground.device),
             windows,
@@ -134,6 +135,7 @@ class NextItemTask:
             max_length=max_length,
             step_share=self.objective.window_step,
         )
+        refuse_nothing(len(windows), dataset.path)
         self._batches = Batches(
             sequences,
             windows,
