@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.cli.results import evaluate_command
-from bert4rec.cli.train import LiveLine, train_command
+from bert4rec.cli.train import LiveLine, held, train_command
 from bert4rec.training.loop import Interrupted, Progress
 from bert4rec.training.models import MODELS
 from bert4rec.training.presets import preset_names
@@ -66,6 +66,25 @@ def test_a_run_does_not_take_the_place_of_its_dataset(dataset: Path) -> None:
     assert run.returncode == 2
     assert "it is never replaced" in run.stderr
     assert bert4rec("stats", dataset).returncode == 0
+
+
+def test_nobody_else_trains_in_a_folder_while_somebody_does(dataset: Path, tmp_path: Path) -> None:
+    with held(tmp_path / "run"):
+        refused = bert4rec("train", dataset, "-o", tmp_path / "run", "--overwrite", *SHORT)
+        assert refused.returncode == 2
+        assert "Another process is training in" in refused.stderr
+    assert not (tmp_path / "run").exists(), "nothing was trained, so nothing is left"
+    assert bert4rec("train", dataset, "-o", tmp_path / "run", *SHORT).returncode == 0
+    with held(tmp_path / "run"):
+        assert bert4rec("train", dataset, "-o", tmp_path / "run", "--resume").returncode == 2
+    assert bert4rec("evaluate", tmp_path / "run").returncode == 0
+
+
+def test_too_little_memory_is_told_with_what_to_do(dataset: Path, tmp_path: Path) -> None:
+    run = bert4rec("train", dataset, "-o", tmp_path / "run", *SHORT, "--set", "model.dim=100000000")
+    assert run.returncode == 1
+    assert "There is not enough memory. Lower training.batch_size" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Path, tmp_path: Path) -> None:

@@ -77,6 +77,18 @@ def test_the_protocol_and_the_metric_asked_for_are_compared(plant: Plant) -> Non
     assert full["difference"] == pytest.approx(2 / 3)
 
 
+def test_runs_that_never_saw_a_test_item_are_compared_on_validation(plant: Plant) -> None:
+    runs = [plant("one", []), plant("other", [], config=WIDER)]
+    for run, ranks in zip(runs, ([5, 5, 0], [1, 1, 0]), strict=True):
+        save_ranks(run, "valid", Ranks(*[np.array(ranks, np.int32)] * 2))
+        write_manifest(run, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+    with pytest.raises(NotFoundError, match="--split valid"):
+        compare_runs(runs, metric="HR@5", protocol="full")
+    found = compare_runs(runs, metric="HR@5", protocol="full", part="valid")
+    assert found["split"] == "valid"
+    assert found["differences"][0]["users"]["difference"] == pytest.approx(2 / 3)
+
+
 def test_runs_that_differ_only_in_their_seed_are_one_system(plant: Plant) -> None:
     runs = [
         plant("a", [0, 9, 9], seed=1),

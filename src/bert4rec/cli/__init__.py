@@ -70,6 +70,15 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of our output, such as `head`, has gone; what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        messages.print(
+            "[bold red]Error:[/] There is not enough memory. Lower training.batch_size, model.max_length or model.dim "
+            f"with --set. ({_plain(str(error).partition(chr(10))[0])})",
+            soft_wrap=True,
+        )
+        sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         if "requested and" in str(error):  # what NumPy says when a write falls short
@@ -83,6 +92,15 @@ def main() -> None:
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     """End on SIGTERM as on Ctrl-C, so that half-written folders are removed."""
     raise KeyboardInterrupt
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """What torch raises is told by its name and words, for torch may not be loaded."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 def _plain(text: str) -> str:

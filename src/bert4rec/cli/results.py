@@ -97,9 +97,10 @@ def compare_command(
     *runs: Path,
     metric: Literal["HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR"] = "NDCG@10",
     protocol: Protocol = "sampled",
+    split: Part = "test",
     json: Flag = False,
 ) -> None:
-    """Compare runs on the same test items; runs that differ only in their seed count as one system.
+    """Compare runs on the same items; runs that differ only in their seed count as one system.
 
     Every system is compared with the first: the difference, its interval and tests, over users and, where both
     have several, over seeds.
@@ -112,6 +113,8 @@ def compare_command(
         What is compared.
     protocol
         Under which protocol.
+    split
+        On which items. While you are still choosing settings, on those of valid.
     json
         Print everything as JSON.
     """
@@ -122,15 +125,16 @@ def compare_command(
     require_torch()
     from bert4rec.training.comparison import compare_runs
 
-    compared = compare_runs(runs, metric=metric, protocol=protocol)
+    compared = compare_runs(runs, metric=metric, protocol=protocol, part=split)
     if json:
         print_json(compared)
         return
+    items = "Test items" if split == "test" else "Validation items"
     rows = [
         (each["name"], str(each["seeds"]), *metric_cells(each["metrics"])) for each in compared["systems"]
     ]
     print_table(
-        ["", "seeds", *METRICS], rows, title=f"Test items of {compared['dataset']}, {PROTOCOLS[protocol]}"
+        ["", "seeds", *METRICS], rows, title=f"{items} of {compared['dataset']}, {PROTOCOLS[protocol]}"
     )
     results.print()
     columns = ("over", "difference", "95% interval", "t-test", "Wilcoxon")

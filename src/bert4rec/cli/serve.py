@@ -2,6 +2,10 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from bert4rec.cli.data import Flag
 from bert4rec.errors import UsageError
@@ -11,7 +15,7 @@ def serve_command(
     model: Path,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8000,
     workers: int = 1,
     threads: int = 1,
     store: str = "sqlite:///history.db",

@@ -1,10 +1,13 @@
 """`bert4rec train`."""
 
+import fcntl
+import os
 import shlex
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from json import dumps
@@ -113,15 +116,21 @@ def train_command(
     else:
         seed = 1 if seed is None else seed
         plan = make_plan(opened, model, preset, settings, seed=seed, split=split, refit=refit, test=test)
-        clear_run(output, overwrite=overwrite)
-    with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
-        around = Surroundings(placement, line, compile_step, switch.is_on, began)
-        try:
-            run = train(opened, output, plan, around)
-        except Interrupted:
-            kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
-            _say_how_to_go_on(dataset, output, kept, {"--no-compile": not compile_step, "--json": json})
-            raise
+    with held(output):
+        if not resume:
+            clear_run(output, overwrite=overwrite)
+        with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
+            around = Surroundings(placement, line, compile_step, switch.is_on, began)
+            try:
+                run = train(opened, output, plan, around)
+            except Interrupted:
+                kept = {
+                    "--results": results,
+                    "--device": None if device == "auto" else device,
+                    "--track": track,
+                }
+                _say_how_to_go_on(dataset, output, kept, {"--no-compile": not compile_step, "--json": json})
+                raise
     _tell(run, results, as_json=json)
 
 
@@ -196,11 +205,36 @@ def is_in(results: Path, lines: "Sequence[dict[str, Any]]") -> bool:
     return all(dumps(line, ensure_ascii=False) in there for line in lines)
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """A run's folder for this process alone: of two trainings in one folder, a mixture would be left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(handle, folder)
+        yield
+    finally:
+        os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()  # It is empty where training never began.
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(
+            f"Another process is training in {folder}. Wait for it, or choose another folder."
+        ) from error
+
+
 def clear_run(folder: Path, *, overwrite: bool) -> None:
-    """Make room for a new run, if that is wanted."""
-    refuse_run(folder, overwrite=overwrite)
-    if folder.exists():
-        shutil.rmtree(folder)
+    """Make room for a new run, if that is wanted. The folder itself stays, for it may be held."""
+    left = list(folder.iterdir()) if folder.is_dir() else []
+    if left or folder.is_file():
+        refuse_run(folder, overwrite=overwrite)
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class StopSwitch:

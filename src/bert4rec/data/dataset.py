@@ -94,7 +94,7 @@ class Dataset:
         """The stored candidates, one row a user; 0 fills the row of a user who has seen nearly everything."""
         path = self.path / f"negatives-{kind}.npy"
         if path.name not in self.manifest["files"]:
-            raise NotFoundError(f"{self.path} holds no {path.name}. Prepare it anew with --negatives {kind}.")
+            raise NotFoundError(f"{self.path} holds no {path.name}. Prepare it anew with --negatives both.")
         return _map(path)
 
     def candidates_checksum(self, kind: str = "popularity") -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.splits import Part
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users
@@ -21,19 +22,23 @@ class System:
 
     name: str
     runs: list[Run]
+    part: Part
+    """What they are compared on."""
 
     def values(self, metric: str, protocol: str) -> NDArray[np.float64]:
         """[runs, users]"""
-        ranks = (getattr(load_ranks(run.path, "test"), protocol) for run in self.runs)
+        ranks = (getattr(load_ranks(run.path, self.part), protocol) for run in self.runs)
         return np.stack([metric_per_user(each, metric) for each in ranks])
 
 
-def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[str, Any]:
+def compare_runs(
+    paths: Sequence[Path], *, metric: str, protocol: str, part: Part = "test"
+) -> dict[str, Any]:
     """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
     runs = [Run.open(path) for path in paths]
     for run in runs:
         run.verify()
-    systems = group_runs(runs)
+    systems = group_runs(runs, part)
     if len(systems) < 2:
         raise UsageError(
             f"There is nothing to compare: the {len(paths)} runs named differ in nothing but their seed. "
@@ -43,6 +48,7 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[s
     return {
         "dataset": first.runs[0].plan.dataset_name,
         "protocol": protocol,
+        "split": part,
         "metric": metric,
         "systems": [
             {
@@ -56,7 +62,7 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str) -> dict[s
     }
 
 
-def group_runs(runs: Sequence[Run]) -> list[System]:
+def group_runs(runs: Sequence[Run], part: Part = "test") -> list[System]:
     """Runs by what they were asked to do, less the seed; all must be judged on the same targets."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -72,7 +78,7 @@ def group_runs(runs: Sequence[Run]) -> list[System]:
             )
         members.append(run)
     are_distinct = len({_name(members) for members in groups.values()}) == len(groups)
-    return [System(_name(members, whole_path=not are_distinct), members) for members in groups.values()]
+    return [System(_name(members, whole_path=not are_distinct), members, part) for members in groups.values()]
 
 
 def _task_of(run: Run) -> tuple[object, ...]:

@@ -98,6 +98,7 @@ def load_ranks(folder: Path, part: Part) -> Ranks:
             raise NotFoundError(
                 f"{path} does not exist: the run was never judged on the {part} items. "
                 f"Do so with: {shlex.join(['bert4rec', 'evaluate', str(folder), '--split', part])}"
+                f"{', or compare with --split valid while you are choosing' if part == 'test' else ''}"
             )
     return Ranks(*map(_load, paths))
 

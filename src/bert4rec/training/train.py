@@ -24,6 +24,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks, Scorer
+from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
@@ -36,6 +37,10 @@ from bert4rec.training.tasks import Ground
 SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
 
+LATE = 0.9
+"""Share of the steps after which a best validation says that more steps might have given more."""
+LEARNED = 1.5
+"""What a model must have in multiples of what popularity has, or it is likely to have learned nothing else."""
 DECISIVE = ("data", "models", "evaluation", "training")
 """Parts of the package whose code decides what comes out of a run."""
 
@@ -146,6 +151,7 @@ class _Trainer:
         task.model.load_state_dict(weights)
         task.model.eval()
         self._warn_if_undertrained(state["best_step"])
+        self._warn_if_no_better_than_popular()
         seconds = [entry["seconds"] for entry in self._progress_of("selection")]
         return _Fitted("selection", scorer, state["best_step"], max(seconds, default=0.0))
 
@@ -292,10 +298,22 @@ class _Trainer:
 
     def _warn_if_undertrained(self, best_step: int) -> None:
         training = self.plan.config.training
-        if training and best_step == training.steps:
+        if training and best_step > LATE * training.steps:
             self.around.listener.say(
-                "Warning: the last validation was the best one, so the model may be under-trained. "
-                f"Raise training.steps above {best_step:,}."
+                f"Warning: validation was at its best at step {best_step:,} of {training.steps:,}, so the model may be "
+                f"under-trained. Raise training.steps above {training.steps:,}."
+            )
+
+    def _warn_if_no_better_than_popular(self) -> None:
+        """Weights may collapse until everybody is offered the same, and the run ends as if nothing were wrong."""
+        best = max((entry["value"] for entry in self._progress_of("selection")), default=math.inf)
+        popular = Pop.fit(self.dataset, self.split.training_end("valid"))
+        popularity = judge_among_negatives(popular.scores, self.dataset, self.split, "valid", "cpu")
+        if best < LEARNED * popularity[SELECTION_METRIC]:
+            self.around.listener.say(
+                f"Warning: {SELECTION_METRIC} on the validation items is {best:.4f}, hardly more than the "
+                f"{popularity[SELECTION_METRIC]:.4f} of offering everybody what is popular. A lower "
+                "training.learning_rate, or a longer training.warmup_steps, may help."
             )
 
     def _checkpoint(self, stage: Stage) -> Path:
