@@ -309,6 +309,10 @@ def test_without_a_preset_a_short_training_has_a_short_warm_up_and_bert4rec_also
         for users in (200, 100_000)
     )
     assert (small.training.warmup_steps, large.training.warmup_steps) == (80, 200)
+    assert small.training.learning_rate == large.training.learning_rate == 0.002
+    sizes = {"num_users": 200, "num_actions": 2_000}
+    wide = settings_by_size("bert4rec", ["model.dim=256"], **sizes)
+    assert make_config("bert4rec", wide).training.learning_rate == 0.001, "it may fail to learn at more"
     assert small.objective.prefix_share == large.objective.prefix_share == 0.5
     assert (
         make_config("sasrec", settings_by_size("sasrec", num_users=200, num_actions=2_000)).training.steps

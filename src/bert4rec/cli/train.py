@@ -174,7 +174,8 @@ def make_plan(
     if preset:
         values = load_preset(model, preset)
     else:
-        values = settings_by_size(model, num_users=dataset.num_users, num_actions=dataset.num_actions)
+        sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
+        values = settings_by_size(model, settings, **sizes)
     config = make_config(model, values, settings)
     return Plan.for_dataset(
         dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test

@@ -31,9 +31,7 @@ class System:
         return np.stack([metric_per_user(each, metric) for each in ranks])
 
 
-def compare_runs(
-    paths: Sequence[Path], *, metric: str, protocol: str, part: Part = "test"
-) -> dict[str, Any]:
+def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str, part: Part = "test") -> dict[str, Any]:
     """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
     runs = [Run.open(path) for path in paths]
     for run in runs:

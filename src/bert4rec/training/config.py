@@ -11,8 +11,10 @@ from bert4rec.training.cloze import Cloze
 from bert4rec.training.models import MODELS
 from bert4rec.training.presets import did_you_mean
 
-PASSES, FEWEST_STEPS = 200, 800
+PASSES, FEWEST_STEPS = 300, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
+CLOZE_RATE = 0.002
+"""Without a preset, at the usual width: a few hidden items a sample teach slowly. Wider models may fail to learn."""
 PREFIX_SHARE = 0.5
 """Without a preset. Small logs and short histories gain much by it, and long ones lose nothing to speak of."""
 
@@ -92,7 +94,9 @@ LIMITS: dict[str, Any] = {
 """What each setting may be, whatever the model."""
 
 
-def settings_by_size(model: str, *, num_users: int, num_actions: int) -> dict[str, Any]:
+def settings_by_size(
+    model: str, settings: Iterable[str] = (), *, num_users: int, num_actions: int
+) -> dict[str, Any]:
     """What stands in for a preset where none is named: as many steps as the size of the data asks for.
 
     A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset.
@@ -103,9 +107,12 @@ def settings_by_size(model: str, *, num_users: int, num_actions: int) -> dict[st
     samples = num_actions if kind.knows_users else num_users
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
     warmup = min(usual.warmup_steps, steps // 10)
-    training = {"steps": steps, "warmup_steps": warmup, "validate_every": steps // 20}
-    objective = {"prefix_share": PREFIX_SHARE} if kind.objective is Cloze else {}
-    return {"objective": objective, "training": training}
+    training: dict[str, float] = {"steps": steps, "warmup_steps": warmup, "validate_every": steps // 20}
+    if kind.objective is not Cloze:
+        return {"training": training}
+    if not any(setting.startswith("model.dim") for setting in settings):
+        training["learning_rate"] = CLOZE_RATE
+    return {"objective": {"prefix_share": PREFIX_SHARE}, "training": training}
 
 
 def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
