@@ -139,7 +139,7 @@ def test_a_catalogue_without_ids_is_refused(tmp_path: Path) -> None:
 
 
 def test_negatives_that_were_not_drawn_are_not_found(make_dataset: MakeDataset) -> None:
-    with pytest.raises(NotFoundError, match="--negatives uniform"):
+    with pytest.raises(NotFoundError, match="--negatives both"):
         make_dataset([[1, 2, 3]]).negatives("uniform")
 
 
