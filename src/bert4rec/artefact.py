@@ -5,11 +5,13 @@ schema version, and the size and SHA-256 of every other file. The folder is fill
 and renamed when it is complete, so a full disk, an error or Ctrl-C leaves whatever was there before.
 """
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -46,6 +48,49 @@ def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Itera
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def held(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Have a folder, made if need be, to oneself; where another process has it, wait for it or refuse.
+
+    Where nothing was left in it, it is removed in the end.
+    """
+    while (handle := _lock(folder, wait=wait)) is None:
+        pass
+    try:
+        yield
+    finally:
+        if _is_still(handle, folder):
+            with suppress(OSError):  # It is not empty.
+                folder.rmdir()
+        os.close(handle)
+
+
+def _lock(folder: Path, *, wait: bool) -> int | None:
+    """None where whoever had the folder has removed it: what is locked then is no longer what others will find."""
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+    with ExitStack() as unless_kept, suppress(FileNotFoundError):
+        handle = os.open(folder, os.O_RDONLY)
+        unless_kept.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"Another process is at work in {folder}. Wait for it, or choose another folder."
+            ) from error
+        if _is_still(handle, folder):
+            unless_kept.pop_all()
+            return handle
+    return None
+
+
+def _is_still(handle: int, folder: Path) -> bool:
+    """Whether the folder that was opened is the one of this name now."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), folder.stat())
+    return False
 
 
 def refuse_existing(target: Path, manifest: str, *, overwrite: bool) -> None:

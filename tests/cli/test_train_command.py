@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bert4rec.artefact import held
 from bert4rec.cli.results import evaluate_command
-from bert4rec.cli.train import LiveLine, held, train_command
+from bert4rec.cli.train import LiveLine, train_command
 from bert4rec.training.loop import Interrupted, Progress
 from bert4rec.training.models import MODELS
 from bert4rec.training.presets import preset_names
@@ -69,13 +70,14 @@ def test_a_run_does_not_take_the_place_of_its_dataset(dataset: Path) -> None:
 
 
 def test_nobody_else_trains_in_a_folder_while_somebody_does(dataset: Path, tmp_path: Path) -> None:
-    with held(tmp_path / "run"):
+    with held(tmp_path / "run", wait=False):
         refused = bert4rec("train", dataset, "-o", tmp_path / "run", "--overwrite", *SHORT)
         assert refused.returncode == 2
-        assert "Another process is training in" in refused.stderr
+        assert "Another process is at work in" in refused.stderr
+        assert (tmp_path / "run").exists(), "it is not for the other to remove"
     assert not (tmp_path / "run").exists(), "nothing was trained, so nothing is left"
     assert bert4rec("train", dataset, "-o", tmp_path / "run", *SHORT).returncode == 0
-    with held(tmp_path / "run"):
+    with held(tmp_path / "run", wait=False):
         assert bert4rec("train", dataset, "-o", tmp_path / "run", "--resume").returncode == 2
     assert bert4rec("evaluate", tmp_path / "run").returncode == 0
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -200,55 +199,6 @@ def test_a_split_that_leaves_nobody_to_ask_is_refused(make_dataset: MakeDataset,
     dataset = make_dataset(histories, times=[time for history in histories for time in range(len(history))])
     with pytest.raises(DataError, match="leaves nobody to validate"):
         train_tiny(dataset, tmp_path / "run", split=SplitSpec("time", test_from="0.4"))
-
-
-POPULARITY = np.geomspace(1, 0.01, 30) / np.geomspace(1, 0.01, 30).sum()
-UNDER_TRAINED = "may be under-trained. Raise training.steps above 12"
-
-
-@pytest.mark.parametrize("best_step", [12, 11])
-def test_a_best_step_among_the_last_is_warned_about(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best_step: int
-) -> None:
-    """The learning rate falls to zero, so the very last validations differ by chance."""
-    values = iter([*np.linspace(0.1, 0.9, best_step), *[0.1] * 12])
-    monkeypatch.setattr("bert4rec.training.train.judge_among_negatives", lambda *_: {"NDCG@10": next(values)})
-    witness = Witness()
-    train_tiny(dataset, tmp_path / "run", "training.validate_every=1", refit=False, witness=witness)
-    assert [text for text in witness.said if UNDER_TRAINED in text and f"at step {best_step} of 12" in text]
-
-
-def test_a_best_step_before_the_last_is_not(dataset: Dataset, tmp_path: Path) -> None:
-    witness = Witness()
-    # It does not learn, so no validation is better than the first.
-    train_tiny(dataset, tmp_path / "run", "training.learning_rate=1e-20", refit=False, witness=witness)
-    assert not any(UNDER_TRAINED in text for text in witness.said)
-
-
-NO_BETTER = "of offering everybody what is popular"
-
-
-def test_a_model_that_is_no_better_than_popularity_is_warned_about(
-    make_dataset: MakeDataset, tmp_path: Path
-) -> None:
-    """Where popular items are what comes next, so that popularity is hard to beat; POP itself is what it is."""
-    rng = np.random.default_rng(1)
-    dataset = make_dataset([list(rng.choice(30, 8, replace=False, p=POPULARITY) + 1) for _ in range(60)])
-    heard = {}
-    for model, settings in (("bert4rec", ["training.learning_rate=1e-20"]), ("pop", [])):
-        witness = Witness()
-        train_tiny(dataset, tmp_path / model, *settings, model=model, refit=False, witness=witness)
-        heard[model] = any(NO_BETTER in text for text in witness.said)
-    assert heard == {"bert4rec": True, "pop": False}
-
-
-def test_a_model_that_learns_is_not(make_dataset: MakeDataset, tmp_path: Path) -> None:
-    """Items that follow each other in a circle."""
-    dataset = make_dataset([[(first + step) % 20 + 1 for step in range(10)] for first in range(40)])
-    witness = Witness()
-    more = ("training.steps=300", "training.validate_every=100", "training.learning_rate=0.01")
-    train_tiny(dataset, tmp_path / "run", *more, refit=False, witness=witness)
-    assert not any(NO_BETTER in text for text in witness.said)
 
 
 def test_a_finished_run_holds_what_it_promises_and_nothing_else(dataset: Dataset, tmp_path: Path) -> None:

@@ -1,13 +1,10 @@
 """`bert4rec train`."""
 
-import fcntl
-import os
 import shlex
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from json import dumps
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from bert4rec.artefact import refuse_existing
+from bert4rec.artefact import held, refuse_existing
 from bert4rec.cli.console import count, messages, print_json, say, this_command
 from bert4rec.cli.data import Flag, Seed, SplitOptions
 from bert4rec.cli.needs import require_torch
@@ -116,7 +113,7 @@ def train_command(
     else:
         seed = 1 if seed is None else seed
         plan = make_plan(opened, model, preset, settings, seed=seed, split=split, refit=refit, test=test)
-    with held(output):
+    with held(output, wait=False):
         if not resume:
             clear_run(output, overwrite=overwrite)
         with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
@@ -204,29 +201,6 @@ def is_in(results: Path, lines: "Sequence[dict[str, Any]]") -> bool:
     """Whether a file has these lines: an earlier call may have been killed before or after it added them."""
     there = set(results.read_text(encoding="utf-8").splitlines()) if results.exists() else set()
     return all(dumps(line, ensure_ascii=False) in there for line in lines)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """A run's folder for this process alone: of two trainings in one folder, a mixture would be left."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(handle, folder)
-        yield
-    finally:
-        os.close(handle)
-        with suppress(OSError):
-            folder.rmdir()  # It is empty where training never began.
-
-
-def _lock(handle: int, folder: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(
-            f"Another process is training in {folder}. Wait for it, or choose another folder."
-        ) from error
 
 
 def clear_run(folder: Path, *, overwrite: bool) -> None:

@@ -4,7 +4,6 @@ The runner writes one JSON object a line to its stdin (first the `Desk`, then jo
 from its stdout. It stops with a checkpoint on SIGTERM, and when the runner is gone.
 """
 
-import fcntl
 import gc
 import json
 import os
@@ -14,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, TextIO
 
 import torch
 
+from bert4rec.artefact import held
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import Bert4RecError, DataError
 from bert4rec.evaluation.protocol import Ranks
@@ -95,7 +95,8 @@ def perform(job: Job, desk: Desk, emit: Emit, should_stop: Callable[[], bool]) -
     Returns what came out, in a few words, and whether all of it was done now: a part may have been done before.
     """
     folder = desk.work / job.folder_name
-    with _held(folder):
+    # Another worker may have it, such as one whose runner was killed just now.
+    with held(folder, wait=True):
         is_whole = not any(folder.iterdir())
         around = Surroundings(desk.placement, Voice(emit), desk.compile_step, should_stop)
         if job.is_done(desk.ledger.marks()):
@@ -155,31 +156,6 @@ def _time_speed(job: Job, desk: Desk, around: Surroundings) -> str:
     }
     desk.ledger.add([line])
     return f"{speed.samples_per_second:,.0f} samples/s"
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Have a folder to oneself; waits for another worker that has it, such as one whose runner was killed just now."""
-    while (handle := _lock(folder)) is None:
-        pass
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(folder: Path) -> int | None:
-    """None where whoever had the folder has removed it: what is locked then is no longer what others will find."""
-    with suppress(FileExistsError):
-        folder.mkdir(parents=True)
-    with ExitStack() as unless_kept, suppress(FileNotFoundError):
-        handle = os.open(folder, os.O_RDONLY)
-        unless_kept.callback(os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.samestat(os.fstat(handle), folder.stat()):
-            unless_kept.pop_all()
-            return handle
-    return None
 
 
 def forget(device: torch.device) -> None:

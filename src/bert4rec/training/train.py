@@ -306,8 +306,10 @@ class _Trainer:
 
     def _warn_if_no_better_than_popular(self) -> None:
         """Weights may collapse until everybody is offered the same, and the run ends as if nothing were wrong."""
-        best = max((entry["value"] for entry in self._progress_of("selection")), default=math.inf)
-        popular = Pop.fit(self.dataset, self.split.training_end("valid"))
+        values = [entry["value"] for entry in self._progress_of("selection")]
+        if not values:
+            return
+        best, popular = max(values), Pop.fit(self.dataset, self.split.training_end("valid"))
         popularity = judge_among_negatives(popular.scores, self.dataset, self.split, "valid", "cpu")
         if best < LEARNED * popularity[SELECTION_METRIC]:
             self.around.listener.say(
