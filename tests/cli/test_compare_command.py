@@ -57,3 +57,32 @@ def test_the_protocol_is_said_and_how_to_get_the_other(
     assert words_of(table, "two − one")[3:5] == ["users", difference]
     assert other in messages
     assert "with different --seed" in messages
+
+
+def test_it_ends_with_who_wins_under_each_protocol_and_how_sure_that_is(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Among negatives both are alike but for one user of twenty; in full ranking one finds every other item more."""
+    one = plant("one", [0] * 10 + [9] * 10, [9] * 20)
+    two = plant("two", [0] * 11 + [9] * 9, [0, 9] * 10, config=WIDER)
+    compare_command(one, two, metric="HR@1")
+    *_, sampled, full = capsys.readouterr().out.splitlines()
+    assert sampled == (
+        "Up to 100 sampled negatives: nobody wins for sure. two leads one (HR@1 0.5500 against 0.5000, +10.0%), "
+        "which may be luck (p = 0.3299 over users)."
+    )
+    assert (
+        full
+        == "Full ranking: two wins over one (HR@1 0.5000 against 0.0000), surely (p = 0.0003 over users)."
+    )
+
+
+def test_systems_that_rank_alike_have_no_winner(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compare_command(plant("one", [0, 9]), plant("two", [9, 0], config=WIDER), metric="HR@1")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Full ranking: nobody wins. one and two have the same HR@1."
+    )

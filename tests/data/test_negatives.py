@@ -1,4 +1,5 @@
 from itertools import permutations
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bert4rec.data import negatives as module
+from bert4rec.data.dataset import Repeats
 from bert4rec.data.negatives import NegativeKind, draw_negatives
 
 NUM_ITEMS = 12
@@ -21,33 +23,45 @@ def draw(
     count: int = 100,
     seed: int = 1,
     num_items: int = NUM_ITEMS,
+    repeats: Repeats = "exclude",
 ) -> NDArray[np.int32]:
     sequences = np.array([item for history in histories for item in history], np.int32)
     offsets = np.cumsum([0, *map(len, histories)], dtype=np.int64)
-    return draw_negatives(sequences, offsets, num_items, kind=kind, count=count, seed=seed)
+    return draw_negatives(sequences, offsets, num_items, kind=kind, count=count, seed=seed, repeats=repeats)
 
 
 def assert_promises(
-    drawn: NDArray[np.int32], histories: list[list[int]], *, kind: NegativeKind, count: int
+    drawn: NDArray[np.int32],
+    histories: list[list[int]],
+    *,
+    kind: NegativeKind,
+    count: int,
+    repeats: Repeats = "exclude",
 ) -> None:
-    """Untouched, distinct, and as many as there can be, with zeros behind."""
+    """Distinct, untouched unless repeats are kept, and as many as there can be, with zeros behind."""
     drawable = {item for history in histories for item in history}
     if kind == "uniform":
         drawable = set(range(1, NUM_ITEMS + 1))
     for row, history in zip(drawn.tolist(), histories, strict=True):
-        untouched = drawable - set(history)
+        untouched = drawable - set(history) if repeats == "exclude" else drawable
         items = [item for item in row if item]
         assert set(items) <= untouched
         assert len(set(items)) == len(items) == min(count, len(untouched))
         assert row == items + [0] * (count - len(items))
 
 
-@given(histories=LOGS, kind=KINDS, count=st.integers(1, 14), seed=st.integers(0, 2**32))
+@given(
+    histories=LOGS,
+    kind=KINDS,
+    count=st.integers(1, 14),
+    seed=st.integers(0, 2**32),
+    repeats=st.sampled_from(get_args(Repeats)),
+)
 def test_negatives_are_untouched_distinct_and_as_many_as_there_can_be(
-    histories: list[list[int]], kind: NegativeKind, count: int, seed: int
+    histories: list[list[int]], kind: NegativeKind, count: int, seed: int, repeats: Repeats
 ) -> None:
-    drawn = draw(histories, kind=kind, count=count, seed=seed)
-    assert_promises(drawn, histories, kind=kind, count=count)
+    drawn = draw(histories, kind=kind, count=count, seed=seed, repeats=repeats)
+    assert_promises(drawn, histories, kind=kind, count=count, repeats=repeats)
 
 
 @pytest.mark.parametrize("kind", ["popularity", "uniform"])

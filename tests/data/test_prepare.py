@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert4rec.data.dataset import Dataset
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.filters import Filters
 from bert4rec.data.items import join_items, read_items
 from bert4rec.data.log import Log, encode
 from bert4rec.data.prepare import Recipe, prepare
-from bert4rec.errors import DataError, NotFoundError
+from bert4rec.errors import DataError, NotFoundError, UsageError
 from tests.conftest import MakeDataset
 
 EVERYTHING = Recipe(filters=Filters(min_user_actions=0), num_negatives=3)
@@ -57,10 +57,61 @@ def test_every_user_keeps_all_actions_in_order_of_time_ties_in_order_of_the_log(
     assert list(in_order) == dataset.users()["id"].to_list(), "users keep the order of the log"
 
 
-def test_ties_and_repeats_are_counted(tmp_path: Path) -> None:
+def test_ties_repeats_and_duplicates_are_counted(tmp_path: Path) -> None:
     events = [("a", "x", 1), ("a", "y", 1), ("a", "x", 1), ("a", "z", 2), ("b", "x", 2)]
     counts = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=EVERYTHING).manifest["counts"]
-    assert counts == {"users": 2, "items": 3, "actions": 5, "ties": 2, "repeats": 1}
+    assert counts == {"users": 2, "items": 3, "actions": 5, "ties": 2, "repeats": 1, "duplicates": 1}
+
+
+def test_duplicates_are_named_and_dropped_on_request(tmp_path: Path) -> None:
+    """The same item at another time, or by another user, is no duplicate."""
+    events = [("a", "x", 1), ("b", "x", 1), ("a", "y", 1), ("a", "x", 1), ("a", "x", 2), ("a", "x", 1)]
+    told = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=EVERYTHING)
+    assert any(note.startswith("2 actions are there twice") for note in told.manifest["notes"])
+    recipe = Recipe(Filters(min_user_actions=1, drop_duplicates=True))
+    dropped = prepare(log_of_events(events), tmp_path / "e", name="t", recipe=recipe)
+    assert histories_of(dropped) == {"a": ["x", "y", "x"], "b": ["x"]}
+    assert any(
+        note.startswith("--drop-duplicates dropped 2 of 6 actions") for note in dropped.manifest["notes"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "asked", "rule", "told"),
+    [
+        ("abcdefghijklm", None, "exclude", "No user has an item twice, so repeats are excluded"),
+        ("abcdefghijkla", None, "exclude", "7.7% of the actions are on items that the user had before, so"),
+        (
+            "abcdefgha",
+            None,
+            "keep",
+            "11.1% of the actions are on items that the user had before, so repeats are kept",
+        ),
+        ("abcdefgha", "exclude", "exclude", "As asked, repeats are excluded"),
+        ("abcd", "keep", "keep", "As asked, repeats are kept"),
+    ],
+)
+def test_whether_items_may_come_again_is_told_and_stored(
+    tmp_path: Path, history: str, asked: Repeats | None, rule: Repeats, told: str
+) -> None:
+    events = [("a", item, time) for time, item in enumerate(history)]
+    recipe = Recipe(Filters(min_user_actions=1), repeats=asked)
+    prepare(log_of_events(events), tmp_path / "d", name="t", recipe=recipe)
+    dataset = Dataset.open(tmp_path / "d")
+    assert dataset.repeats == rule
+    assert sum(told in note for note in dataset.manifest["notes"]) == 1
+
+
+def test_repeats_that_are_dropped_cannot_be_kept() -> None:
+    with pytest.raises(UsageError, match="leaves no repeats to keep"):
+        Recipe(Filters(drop_repeats=True), repeats="keep")
+
+
+def test_where_repeats_are_kept_items_of_the_history_are_candidates_and_one_is_spare(tmp_path: Path) -> None:
+    events = [(user, item, time) for user in "ab" for time, item in enumerate("vwxyz")]
+    recipe = Recipe(Filters(min_user_actions=1), num_negatives=4, repeats="keep")
+    drawn = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=recipe).negatives()
+    assert [sorted(row) for row in drawn.tolist()] == [[1, 2, 3, 4, 5]] * 2
 
 
 def test_items_are_numbered_from_one_by_falling_count(tmp_path: Path) -> None:
@@ -95,6 +146,15 @@ def test_the_checksum_is_of_the_sequences_not_of_titles_or_names(tmp_path: Path)
         for i, each in enumerate((log, titled, other))
     )
     assert one == same != different
+
+
+def test_the_checksum_tells_times_apart(tmp_path: Path) -> None:
+    """A split by time cuts them elsewhere, so a model of the one may have seen what the other asks."""
+    logs = (log_of_events([("a", "x", 1), ("a", "y", time)]) for time in (2, 2, 3))
+    checksums = [
+        prepare(log, tmp_path / str(i), name="t", recipe=EVERYTHING).checksum for i, log in enumerate(logs)
+    ]
+    assert checksums[0] == checksums[1] != checksums[2]
 
 
 def test_titles_and_other_columns_join_by_id_whatever_the_type_of_the_id(tmp_path: Path) -> None:

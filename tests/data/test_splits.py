@@ -74,12 +74,44 @@ def test_leaks_unseen_items_and_ties_are_warned_of_with_their_share(make_dataset
     """User 0's last action is on day 2; everything user 1 does comes later, and ends in a tie."""
     histories, days = [[1, 2, 3], [1, 2, 3, 4]], [0, 1, 2, 5, 6, 7, 7]
     dataset = make_dataset(histories, [day * DAY for day in days])
-    future, unseen, ties = split_warnings(dataset, leave_one_out(dataset))
+    few_users, few_items, future, unseen, ties = split_warnings(dataset, leave_one_out(dataset))
+    assert "Too little to judge a model by: only 2 users are asked about" in few_users
+    assert "Too little to judge a model by: there are only 4 items" in few_items
     assert "30% of the training actions happen after" in future
     assert "1 of 2 test items (50.0%) never occur in training" in unseen
     assert "1 of 2 test items (50.0%) happen at the same time" in ties
 
 
 def test_a_time_split_does_not_leak_and_is_not_accused_of_it(make_dataset: MakeDataset) -> None:
-    dataset = make_dataset([[1, 2, 3, 1], [1, 2, 3, 1]], [day * DAY for day in (0, 1, 2, 3, 0, 1, 2, 3)])
-    assert split_warnings(dataset, split_by_time(dataset, 3 * DAY, 2 * DAY)) == []
+    histories = [[1, 2, 3, 1], [1, 2, 3, 1]]
+    dataset = make_dataset(histories, [day * DAY for day in (0, 1, 2, 3, 0, 1, 2, 3)], repeats="keep")
+    warnings = split_warnings(dataset, split_by_time(dataset, 3 * DAY, 2 * DAY))
+    assert [warning for warning in warnings if "Too little to judge" not in warning] == []
+
+
+def test_where_repeats_are_excluded_targets_that_repeat_are_left_out_and_counted(
+    make_dataset: MakeDataset,
+) -> None:
+    histories = [[1, 2, 3, 4], [1, 2, 3, 1], [1, 2, 1, 3], [5, 6, 7, 7]]
+    dataset = make_dataset(histories, [day * DAY for day in range(4)] * 4, repeats="exclude")
+    for split in (leave_one_out(dataset), split_by_time(dataset, 3 * DAY, 2 * DAY)):
+        assert (split.test.users.tolist(), split.test.left_out) == ([0, 2], 2)
+        assert (split.valid.users.tolist(), split.valid.left_out) == ([0, 1, 3], 1)
+        assert split.training_end("test").tolist() == [3, 7, 11, 15], (
+            "they are cut and trained on all the same"
+        )
+    assert any("2 test items (50.0%) repeat" in each for each in split_warnings(dataset, split))
+    kept = leave_one_out(make_dataset(histories, repeats="keep"))
+    assert (len(kept.test), kept.test.left_out) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("users", "told"), [(20, "Too little to judge a model by: only 20"), (300, "Only 300")]
+)
+def test_few_users_are_warned_of_with_how_much_chance_may_do(
+    make_dataset: MakeDataset, users: int, told: str
+) -> None:
+    dataset = make_dataset([[(3 * user + place) % 60 + 1 for place in range(4)] for user in range(users)])
+    (warning,) = split_warnings(dataset, leave_one_out(dataset))
+    assert warning.startswith(f"{told} users are asked about")
+    assert f"{0.98 / users**0.5:.2f} either way" in warning

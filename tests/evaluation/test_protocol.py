@@ -1,8 +1,8 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bert4rec.data.dataset import Dataset
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Targets
 from bert4rec.errors import DataError
@@ -36,6 +36,7 @@ class Case:
     """Per user, the place of the target in the user's own history."""
     negatives: list[list[int]]
     scores: list[list[float]]
+    repeats: Repeats = "exclude"
 
     def rank(self, convert: Callable[[NDArray[Any]], Any] = np.asarray, batch_size: int = 3) -> Ranks:
         return rank_targets(
@@ -60,26 +61,29 @@ class Case:
 
     @property
     def asked(self) -> tuple[Dataset, Targets]:
-        dataset = dataset_of(self.histories, NUM_ITEMS)
+        dataset = dataset_of(self.histories, NUM_ITEMS, self.repeats)
         users = np.arange(len(self.histories))
         return dataset, Targets(users, dataset.offsets[:-1] + np.array(self.positions))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Few different scores, so ties are everywhere; histories repeat items, targets among them."""
-    items = st.integers(1, NUM_ITEMS)
+    """Few different scores, so ties are everywhere; histories repeat items, and so do targets where that is kept."""
+    items, repeats = st.integers(1, NUM_ITEMS), draw(st.sampled_from(get_args(Repeats)))
     score = st.sampled_from([-float("inf"), -1.0, 0.0, 0.5, 2.0, float("inf")])
     histories, positions, negatives, scores = [], [], [], []
     for _ in range(draw(st.integers(1, 7))):
         history = draw(st.lists(items, min_size=1, max_size=6))
-        untouched = sorted(set(range(1, NUM_ITEMS + 1)) - set(history))
-        chosen = draw(st.permutations(untouched))[: draw(st.integers(0, 4))]
+        touched = set(history) if repeats == "exclude" else set()
+        chosen = draw(st.permutations(sorted(set(range(1, NUM_ITEMS + 1)) - touched)))[
+            : draw(st.integers(0, 4))
+        ]
         histories.append(history)
-        positions.append(draw(st.integers(0, len(history) - 1)))
+        position = draw(st.integers(0, len(history) - 1))
+        positions.append(position if repeats == "keep" else history.index(history[position]))
         negatives.append([*chosen, *[0] * (4 - len(chosen))])
         scores.append(draw(st.lists(score, min_size=NUM_ITEMS + 1, max_size=NUM_ITEMS + 1)))
-    return Case(histories, positions, negatives, scores)
+    return Case(histories, positions, negatives, scores, repeats)
 
 
 def rank_by_sorting(scores: list[float], target: int, candidates: set[int]) -> int:
@@ -93,9 +97,12 @@ def test_ranks_agree_with_sorting_the_candidates(case: Case) -> None:
     ranks = case.rank()
     for user, history in enumerate(case.histories):
         target = history[case.positions[user]]
-        seen = set(history[: case.positions[user]]) - {target}
-        catalogue = set(range(1, NUM_ITEMS + 1)) - seen
-        sampled = {target, *case.negatives[user]} - {0}
+        seen = set(history[: case.positions[user]])
+        catalogue = set(range(1, NUM_ITEMS + 1)) - (seen if case.repeats == "exclude" else set())
+        drawn = case.negatives[user]
+        if case.repeats == "keep" and target not in drawn:
+            drawn = drawn[:-1]
+        sampled = {target, *drawn} - {0}
         assert ranks.full[user] == rank_by_sorting(case.scores[user], target, catalogue)
         assert ranks.sampled[user] == rank_by_sorting(case.scores[user], target, sampled)
 
@@ -124,7 +131,7 @@ def test_scoring_the_candidates_alone_gives_the_same_sampled_ranks(
 
 @given(case=cases(), padding=st.sampled_from([float("nan"), float("inf"), -5.0, 3.0]))
 def test_the_score_of_padding_never_matters(case: Case, padding: float) -> None:
-    other = Case(case.histories, case.positions, case.negatives, [[padding, *row[1:]] for row in case.scores])
+    other = replace(case, scores=[[padding, *row[1:]] for row in case.scores])
     assert np.array_equal(case.rank().full, other.rank().full)
     assert np.array_equal(case.rank().sampled, other.rank().sampled)
     assert np.array_equal(case.rank_candidates(), other.rank_candidates())
@@ -144,10 +151,15 @@ def test_what_comes_after_the_target_is_not_filtered_out() -> None:
     assert case.rank().full.tolist() == [3]
 
 
-def test_a_target_that_was_chosen_before_can_still_be_hit() -> None:
-    case = Case([[1, 3, 1]], [2], [[4, 5, 0]], ONE_USER.scores)
-    assert case.rank().full.tolist() == [0]
-    assert case.rank().sampled.tolist() == [0]
+def test_where_repeats_are_kept_a_target_chosen_before_competes_with_the_rest_of_the_history() -> None:
+    case = Case([[1, 2, 3, 2]], [3], [[4, 5, 1]], ONE_USER.scores, "keep")
+    assert case.rank().full.tolist() == [1], "item 1 is better, and may come again too"
+    assert case.rank().sampled.tolist() == [0], "of three candidates one is spare: item 1"
+
+
+def test_a_target_that_was_drawn_as_its_own_rival_is_the_one_that_is_left_out() -> None:
+    case = Case([[1, 2, 3, 2]], [3], [[2, 5, 1]], ONE_USER.scores, "keep")
+    assert case.rank().sampled.tolist() == case.rank_candidates().tolist() == [1]
 
 
 @pytest.mark.parametrize("score", [0.0, float("inf"), -float("inf")])

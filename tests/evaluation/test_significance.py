@@ -45,6 +45,15 @@ def test_students_tail_has_its_closed_forms(t: float) -> None:
     assert student_two_sided(t, 2) == pytest.approx(2 / (root * (root + t)), rel=1e-9)
 
 
+@pytest.mark.parametrize("freedom", [1, 4, 2.5, 1e6])
+def test_students_tail_ends_in_nothing_and_begins_with_all(freedom: float) -> None:
+    """Where squares overflow or vanish: of models that always, or hardly ever, differ."""
+    for far, near in ((1e160, 1e-160), (1e308, 5e-324)):
+        assert student_two_sided(far, freedom) == pytest.approx(0.0, abs=1e-100)
+        assert student_two_sided(-far, freedom) == student_two_sided(far, freedom)
+        assert student_two_sided(near, freedom) == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("confidence", "freedom", "t"),
     [(0.95, 1, 12.7062), (0.95, 2, 4.3027), (0.95, 4, 2.7764), (0.99, 9, 3.2498), (0.95, 1e6, 1.9600)],

@@ -25,7 +25,7 @@ def test_users_are_sliced_by_the_history_before_the_target() -> None:
 
 def test_targets_are_sliced_by_their_count_in_the_training_part_alone() -> None:
     # Training is all but the last two: item 1 five times, item 2 once, item 3 never.
-    dataset = dataset_of([[1, 1, 3, 1], [1, 1, 3, 2], [1, 2, 3, 3]], num_items=3)
+    dataset = dataset_of([[1, 1, 3, 1], [1, 1, 3, 2], [1, 2, 3, 3]], num_items=3, repeats="keep")
     split = leave_one_out(dataset)
     ranks = np.array([0, 7, 20], np.int32)
     slices = slice_by_popularity(ranks, dataset, split.test, split.training_end("valid"))
@@ -37,7 +37,7 @@ def test_targets_are_sliced_by_their_count_in_the_training_part_alone() -> None:
 
 
 def test_the_refitted_model_has_seen_the_validation_item() -> None:
-    dataset = dataset_of([[1, 1, 3, 3]], num_items=3)
+    dataset = dataset_of([[1, 1, 3, 3]], num_items=3, repeats="keep")
     split = leave_one_out(dataset)
     ranks = np.array([0], np.int32)
     (only,) = slice_by_popularity(ranks, dataset, split.test, split.training_end("test"))
@@ -47,7 +47,7 @@ def test_the_refitted_model_has_seen_the_validation_item() -> None:
 def test_slices_weighted_by_their_users_give_the_whole() -> None:
     rng = np.random.default_rng(1)
     dataset = dataset_of(
-        [rng.geometric(0.1, size=rng.integers(3, 120)).clip(1, 50).tolist() for _ in range(200)], 50
+        [rng.geometric(0.1, size=rng.integers(3, 120)).clip(1, 50).tolist() for _ in range(200)], 50, "keep"
     )
     split = leave_one_out(dataset)
     ranks = rng.integers(0, 40, size=200).astype(np.int32)

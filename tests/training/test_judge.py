@@ -30,7 +30,7 @@ def after_the_last(dataset: Dataset) -> Callable[[NDArray[np.int64], Histories],
 
 def test_each_part_is_judged_by_its_own_targets_and_histories(make_dataset: MakeDataset) -> None:
     falling_counts = [1] * 9 + [2] * 6 + [3] * 5 + [4] * 4 + [5] * 4 + [6] * 2 + [7]
-    dataset = make_dataset([[1, 2, 3, 4, 7], [2, 1, 2, 3, 6], falling_counts])
+    dataset = make_dataset([[1, 2, 3, 4, 7], [2, 1, 2, 3, 6], falling_counts], repeats="exclude")
     assert dataset.items()["id"].to_list() == [f"item-{number}" for number in range(1, 8)]
     split = leave_one_out(dataset)
     valid = judge(after_the_last(dataset), dataset, split, "valid")

@@ -102,6 +102,21 @@ def test_wrong_answers_were_not_chosen_in_the_training_part(objective: Objective
         assert len(items.unique()) > items.numel() // 4
 
 
+@pytest.mark.parametrize("objective", [Pairwise(3), Pointwise(3), SkippingPointwise(negatives=3, targets=2)])
+def test_where_repeats_are_kept_only_the_right_answers_of_the_moment_are_not_drawn(
+    objective: Objective,
+) -> None:
+    """Everybody goes round three of twelve items: what comes another time is a wrong answer now."""
+    favourites = dataset_of([[1, 2, 3] * 4, [4, 5, 6] * 4], 12, repeats="keep")
+    stream = batches(objective, context=1, dataset=favourites)
+    drawn = set()
+    for row in rows_of(stream, 100):
+        pair = stream.read(row)
+        assert not (pair.unchosen.flatten(1)[:, :, None] == pair.chosen[:, None, :]).any()
+        drawn |= set(pair.unchosen[pair.users == 0].flatten().tolist())
+    assert drawn == set(range(1, 13))
+
+
 def test_by_popularity_nothing_is_drawn_that_nobody_chose() -> None:
     stream = batches(Pairwise(4, exponent=1.0))
     drawn = torch.cat([stream.read(row).unchosen.flatten() for row in rows_of(stream)])

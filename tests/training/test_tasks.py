@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bert4rec.data.dataset import Repeats
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Part
 from bert4rec.training.cloze import append_mask
@@ -46,6 +47,19 @@ def test_some_items_get_the_scores_they_have_among_all(name: str) -> None:
     found = scorer(np.array(USERS), Histories.from_lists(HISTORIES), items)
     expected = scores_of(name, model, USERS, HISTORIES).gather(1, torch.from_numpy(items))
     torch.testing.assert_close(found[items > 0], expected[items > 0], atol=1e-5, rtol=1e-5)
+
+
+def test_sasrecs_wrong_answers_may_be_old_choices_where_repeats_are_kept_and_never_otherwise() -> None:
+    drawn: dict[Repeats, set[int]] = {"keep": set(), "exclude": set()}
+    for repeats, items in drawn.items():
+        dataset = dataset_of([[1, 2, 3] * 4, [4, 5, 6] * 4], 12, repeats)
+        task = make_task(dataset, tiny_config("objective.loss=binary", model="sasrec"), "sasrec")
+        for row in task.block(0)[1][:50]:
+            batch = task._batches.shape.read(row)
+            of_first = (batch.targets >= 1) & (batch.targets <= 3)
+            assert not (batch.negatives == batch.targets)[of_first].any()
+            items |= set(batch.negatives[of_first].tolist())
+    assert drawn == {"keep": set(range(1, 13)), "exclude": set(range(4, 13))}
 
 
 @pytest.mark.parametrize("name", ["gru4rec", "gru4rec+", "sasrec", "bert4rec"])

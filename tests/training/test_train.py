@@ -106,7 +106,7 @@ def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path, m
         assert line["config"] == tiny_config(model=model).as_dict()
         assert line["metrics"].keys() == {"sampled", "full"}
         ranks = load_ranks(run.path, line["split"])
-        assert len(ranks.full) == dataset.num_users
+        assert len(ranks.full) == len(make_split(dataset).targets(line["split"]))
         for protocol, metrics in line["metrics"].items():
             assert tuple(metrics) == METRICS
             assert metrics == summarise(getattr(ranks, protocol))
@@ -336,6 +336,22 @@ def test_a_run_is_not_resumed_on_other_data(make_dataset: MakeDataset, tmp_path:
     other = make_dataset(random_histories(seed=1))
     with pytest.raises(DataError, match=f"made for tiny with checksum {run.plan.data_checksum}"):
         run.plan.check_dataset(other)
+
+
+def test_a_run_is_not_judged_on_data_that_differ_in_their_times_alone(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    """Cut by time, the run has learned from actions that the other dataset asks about."""
+    histories = [[user % 9 + place + 1 for place in range(6)] for user in range(20)]
+    split, day = SplitSpec("time", "0.7", "0.5"), 86_400_000_000
+    early, late = (
+        make_dataset(histories, [(place + shift) * day for shift in shifts for place in range(6)])
+        for shifts in (range(20), range(0, 40, 2))
+    )
+    assert early.sequences.tolist() == late.sequences.tolist()
+    run = train_tiny(early, tmp_path / "run", split=split)
+    with pytest.raises(DataError, match=f"made for tiny with checksum {early.checksum}"):
+        evaluate_command(run.path, data=late.path)
 
 
 def test_a_cycle_is_learned_perfectly(make_dataset: MakeDataset, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Training says when its result is likely to be worse than it could be."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.errors import DataError
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, train_tiny
 
@@ -48,8 +50,27 @@ def test_a_model_that_is_no_better_than_popularity_is_warned_about(
     for model, settings in (("bert4rec", ["training.learning_rate=1e-20"]), ("pop", [])):
         witness = Witness()
         train_tiny(dataset, tmp_path / model, *settings, model=model, refit=False, witness=witness)
-        heard[model] = any(NO_BETTER in text for text in witness.said)
-    assert heard == {"bert4rec": True, "pop": False}
+        heard[model] = [text for text in witness.said if NO_BETTER in text]
+    assert not heard["pop"]
+    (warning,) = heard["bert4rec"]
+    ours, relation, popular = re.search(r"is ([\d.]+), (.*) the ([\d.]+) of", warning).groups()  # type: ignore[union-attr]
+    assert relation == ("less than" if float(ours) < float(popular) else "hardly more than")
+
+
+def test_data_that_are_too_few_to_judge_by_are_warned_about(dataset: Dataset, tmp_path: Path) -> None:
+    witness = Witness()
+    train_tiny(dataset, tmp_path / "run", model="pop", witness=witness)
+    few_users, few_items = (text for text in witness.said if "Too little to judge" in text)
+    assert "only 29 users are asked about" in few_users
+    assert "only 20 items" in few_items
+
+
+def test_where_every_target_repeats_it_is_said_how_to_ask_about_them(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    favourites = make_dataset([[1, 2, 3] * 3 for _ in range(9)], repeats="exclude")
+    with pytest.raises(DataError, match="prepare it with --repeats keep"):
+        train_tiny(favourites, tmp_path / "run")
 
 
 def test_a_model_that_learns_is_not(make_dataset: MakeDataset, tmp_path: Path) -> None:

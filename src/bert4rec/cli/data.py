@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
+from bert4rec.data.dataset import Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError
 
@@ -53,6 +54,8 @@ class FilterOptions:
     """Drop actions before this date."""
     before: str | None = None
     """Drop actions at or after this date."""
+    drop_duplicates: Flag = False
+    """Keep only one of several actions with the same user, item and time."""
     drop_repeats: Flag = False
     """Keep only a user's first action on an item."""
     min_item_actions: int | None = None
@@ -70,6 +73,7 @@ class FilterOptions:
         return Filters(
             after=parse_moment(self.after) if self.after else None,
             before=parse_moment(self.before) if self.before else None,
+            drop_duplicates=self.drop_duplicates,
             drop_repeats=self.drop_repeats,
             min_item_actions=usual_min_item_actions if least is None else least,
             min_user_actions=self.min_user_actions,
@@ -105,6 +109,7 @@ def prepare_command(
     columns: ColumnOptions = ColumnOptions(),
     filters: FilterOptions = FilterOptions(),
     split: SplitOptions = SplitOptions(),
+    repeats: Repeats | None = None,
     negatives: Literal["popularity", "both"] = "popularity",
     seed: Seed = 0,
 ) -> None:
@@ -127,6 +132,10 @@ def prepare_command(
         Replace the folder if it exists.
     json
         Print the statistics as JSON.
+    repeats
+        Whether items of a history may come again. `keep`: they are candidates, and recommended, like any other.
+        `exclude`: they are neither, and test items that repeat one are left out. [default: keep where 10% of the
+        actions or more repeat an item, otherwise exclude]
     negatives
         How the 100 stored candidates of each user are drawn; `both` adds a set that is drawn uniformly.
     seed
@@ -149,6 +158,7 @@ def prepare_command(
         split=split.to_spec() or SplitSpec(),
         negatives=("popularity", "uniform") if negatives == "both" else ("popularity",),
         seed=seed,
+        repeats=repeats,
     )
     dataset = prepare(
         log, output, name=name or read.name, recipe=recipe, source=read.origin, overwrite=overwrite
@@ -293,7 +303,7 @@ def _print_statistics(found: dict[str, Any]) -> None:
         ("shortest, longest", f"{found['shortest_length']:,}, {found['longest_length']:,}"),
         ("density", f"{found['density']:.2%}"),
         ("ties in time", f"{found['ties']:,}"),
-        ("repeats", f"{found['repeats']:,}"),
+        ("repeats", f"{found['repeats']:,} ({'kept' if found['repeat_rule'] == 'keep' else 'excluded'})"),
     ]
     if found["first_day"]:
         rows.append(("from, to", f"{found['first_day']}, {found['last_day']}"))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bert4rec.cli.console import print_json, print_table, results, say
+from bert4rec.cli.console import count, print_json, print_table, results, say, warn
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_folder, require_torch
 from bert4rec.data.negatives import NegativeKind
@@ -49,6 +49,7 @@ def evaluate_command(
     require_folder(run, A_RUN)
     require_torch()
     from bert4rec.data.dataset import Dataset
+    from bert4rec.data.leakage import too_little_to_judge
     from bert4rec.data.splits import make_split
     from bert4rec.models.pop import Pop
     from bert4rec.training.device import place
@@ -70,11 +71,15 @@ def evaluate_command(
     ranks = judge(scorer, dataset, cut, split, placement.device.type, negatives)
     if negatives == "popularity":
         opened.keep_ranks(split, ranks)
+    targets = cut.targets(split)
     facts = {
         "dataset": dataset.name,
         "model": opened.plan.model,
         "stage": opened.stage_for(split),
         "split": split,
+        "repeats": dataset.repeats,
+        "users": len(targets),
+        "left_out": targets.left_out,
         "metrics": metrics_of(ranks),
     }
     pop = Pop.fit(dataset, cut.training_end(split))
@@ -91,6 +96,13 @@ def evaluate_command(
     print_results([facts, baseline])
     for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
         _print_slices(title, slices["sampled"][kind], slices["full"][kind])
+    if targets.left_out:
+        say(
+            f"Repeats are excluded: {count(targets.left_out, 'user')} whose next item was in their history already "
+            f"{'is' if targets.left_out == 1 else 'are'} left out."
+        )
+    for warning in too_little_to_judge(dataset, targets):
+        warn(warning)
 
 
 def compare_command(
@@ -146,7 +158,31 @@ def compare_command(
     if not all(each["seeds"] for each in compared["differences"]):
         say("How much is luck of the seed takes two runs or more of both, trained with different --seed.")
     other = "full" if protocol == "sampled" else "sampled"
-    say(f"This is about {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} say --protocol {other}.")
+    say(f"The tables are about {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} say --protocol {other}.")
+    results.print()
+    for verdict in compared["verdicts"]:
+        results.print(_verdict(verdict, metric))
+
+
+def _verdict(found: Mapping[str, Any], metric: str) -> str:
+    """Who wins, by how much, and how sure that is, in one sentence."""
+    best, second = found["best"], found["second"]
+    ours, theirs = found["values"]
+    more = f", {ours / theirs - 1:+.1%}" if theirs else ""
+    values = f"{metric} {ours:.4f} against {theirs:.4f}{more}"
+    tests = " and ".join(f"{_p_told(value)} over {over}" for over, value in found["p_values"].items())
+    told = PROTOCOLS[found["protocol"]].capitalize()
+    if ours == theirs:
+        return f"{told}: nobody wins. {best} and {second} have the same {metric}."
+    if found["sure"] == "no":
+        return f"{told}: nobody wins for sure. {best} leads {second} ({values}), which may be luck ({tests})."
+    surely = "surely" if found["sure"] == "yes" else "probably"
+    return f"{told}: {best} wins over {second} ({values}), {surely} ({tests})."
+
+
+def _p_told(value: float) -> str:
+    text = _p_value(value)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def _difference(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ MANIFEST = "dataset.json"
 SCHEMA = 1
 PADDING = 0
 """The item number that stands for "nothing here". Items are 1 to V, and V + 1 is [mask]."""
+
+Repeats = Literal["keep", "exclude"]
+"""What users may be asked about and offered: `keep` means anything, also what they had before; `exclude` means
+only what they never had. Whatever draws, ranks or recommends items obeys it, so that all ask the same question."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,14 @@ class Dataset:
 
     @property
     def checksum(self) -> str:
-        """Identifies the sequences, not the titles: equal for equal data on every machine."""
+        """Identifies sequences and times, not titles: equal for equal data on every machine."""
         return str(self.manifest["checksum"])
+
+    @property
+    def repeats(self) -> Repeats:
+        """Whether items of a history may come again. Datasets of before this was recorded leave them out."""
+        repeats: Repeats = self.manifest.get("repeats", "exclude")
+        return repeats
 
     @property
     def num_users(self) -> int:
@@ -91,7 +101,10 @@ class Dataset:
         return self.sequences[self.offsets[user] : self.offsets[user + 1]]
 
     def negatives(self, kind: str = "popularity") -> NDArray[np.int32]:
-        """The stored candidates, one row a user; 0 fills the row of a user who has seen nearly everything."""
+        """The stored candidates, one row a user; 0 fills up where there are no more.
+
+        Where repeats are kept, a target may be among them, so there is one more than is needed.
+        """
         path = self.path / f"negatives-{kind}.npy"
         if path.name not in self.manifest["files"]:
             raise NotFoundError(f"{self.path} holds no {path.name}. Prepare it anew with --negatives both.")

@@ -37,6 +37,8 @@ class Filters:
     """Drop actions before this moment (microseconds since 1970)."""
     before: int | None = None
     """Drop actions at or after this moment."""
+    drop_duplicates: bool = False
+    """Keep only one of several actions that agree in user, item and time."""
     drop_repeats: bool = False
     """Keep only the first action of a user on an item."""
     min_item_actions: int = 0
@@ -87,6 +89,8 @@ def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:
     if filters.before is not None:
         before = filters.before
         steps.append((f"--before {format_moment(before)}", lambda a: a.keep(_times(a) < before)))
+    if filters.drop_duplicates:
+        steps.append(("--drop-duplicates", lambda a: a.keep(~duplicates(a))))
     if filters.drop_repeats:
         steps.append(("--drop-repeats", lambda a: a.keep(~repeats(a.users, a.items))))
     if filters.min_item_actions > 1:
@@ -106,6 +110,22 @@ def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
 
     pairs = (users.astype(np.uint64) << np.uint64(32)) | items
     mask: Mask = ~pl.Series(pairs).is_first_distinct().to_numpy()
+    return mask
+
+
+def duplicates(actions: Actions) -> Mask:
+    """True for every action that says exactly what an earlier one says: same user, item and time.
+
+    Without times there are none: who does the same thing twice in a row may mean it.
+    """
+    mask: Mask = np.zeros(len(actions), np.bool_)
+    if actions.times is None or not len(actions):
+        return mask
+    is_tied = np.zeros(len(actions), np.bool_)
+    is_tied[1:] = (actions.users[1:] == actions.users[:-1]) & (actions.times[1:] == actions.times[:-1])
+    moments = np.cumsum(~is_tied, dtype=np.uint32)
+    places = np.flatnonzero(is_tied | np.append(is_tied[1:], False))
+    mask[places] = repeats(moments[places], actions.items[places])
     return mask
 
 

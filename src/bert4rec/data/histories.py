@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import PADDING, Dataset
 
 _ROWS_AT_ONCE = 2**14
-"""Rows whose items are laid end to end at a time while counting: bounds the memory, not the result."""
+"""Rows whose items are laid end to end at a time while looking through them: bounds the memory, not the result."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,15 @@ class Histories:
         rows = np.repeat(np.arange(len(self)), self.lengths)
         place_in_row = np.arange(len(rows)) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         return rows, self.items[self.begin[rows] + place_in_row]
+
+    def contain(self, items: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """For each row, whether its one of `items` occurs in it."""
+        found = np.zeros(len(self), np.bool_)
+        for first in range(0, len(self), _ROWS_AT_ONCE):
+            rows, history = self[first : first + _ROWS_AT_ONCE].flat()
+            rows += first
+            found[rows[history == items[rows]]] = True
+        return found
 
     def item_counts(self, num_items: int) -> NDArray[np.int64]:
         """How often each item number occurs in all rows together; entry 0, padding, is 0."""

@@ -3,25 +3,56 @@
 import numpy as np
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.splits import Split
+from bert4rec.data.splits import Split, Targets
 
 FEW_USERS = 500
-"""With fewer, HR@10 is uncertain by more than two points either way."""
+"""With fewer, chance alone moves a hit rate by several points either way; with a fifth of them, by ten."""
+FEW_ITEMS = 50
+"""With fewer, guessing blindly has one of ten right ones in five or more."""
 
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     """One sentence for each way in which this split flatters or handicaps a model on this dataset."""
     if not len(split.test):
+        if split.test.left_out:
+            return [
+                "Every test item repeats an item of its history. To ask about them, prepare with --repeats keep."
+            ]
         return ["No user has enough actions to be tested on."]
-    checks = (_few_users, _future_popularity, _items_only_in_test, _ties_across_cut)
+    checks = (_repeated_targets, _future_popularity, _items_only_in_test, _ties_across_cut)
     found = [check(dataset, split) for check in checks]
-    return [warning for warning in found if warning]
+    return [*too_little_to_judge(dataset, split.test), *(warning for warning in found if warning)]
 
 
-def _few_users(dataset: Dataset, split: Split) -> str | None:
-    if len(split.test) >= FEW_USERS or len(split.test) == dataset.num_users:
+def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
+    """Why numbers on these targets say little, whatever the model."""
+    warnings = []
+    if 0 < len(targets) < FEW_USERS:
+        # A hit rate of one half is the least certain: its 95% interval is ± 0.98 / √users.
+        margin = 0.98 / len(targets) ** 0.5
+        users = "1 user is" if len(targets) == 1 else f"{len(targets):,} users are"
+        warnings.append(
+            f"{'Too little to judge a model by: only' if margin >= 0.1 else 'Only'} {users} asked about, so chance "
+            f"alone moves a hit rate by up to {margin:.2f} either way."
+        )
+    if dataset.num_items < FEW_ITEMS:
+        guess = min(1.0, 10 / dataset.num_items)
+        warnings.append(
+            f"Too little to judge a model by: there are only {dataset.num_items:,} items, so blind guessing has "
+            f"HR@10 of {guess:.2f} in full ranking. Look at HR@1 and MRR."
+        )
+    return warnings
+
+
+def _repeated_targets(_dataset: Dataset, split: Split) -> str | None:
+    left_out = split.test.left_out
+    if not left_out:
         return None
-    return f"Only {len(split.test):,} of {dataset.num_users:,} users are tested on: expect noisy numbers."
+    share = left_out / (left_out + len(split.test))
+    return (
+        f"{left_out:,} test items ({share:.1%}) repeat an item of their history and are left out, for repeats are "
+        "excluded. To ask about them too, prepare with --repeats keep."
+    )
 
 
 def _future_popularity(dataset: Dataset, split: Split) -> str | None:

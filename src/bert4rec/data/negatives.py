@@ -10,6 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.dataset import Repeats
+
 NegativeKind = Literal["popularity", "uniform"]
 
 _TABLE_CELLS = 2**28
@@ -26,12 +28,13 @@ def draw_negatives(
     kind: NegativeKind,
     seed: int,
     count: int = 100,
+    repeats: Repeats = "exclude",
 ) -> NDArray[np.int32]:
-    """For every user, `count` distinct items that the user never touches, in the order drawn.
+    """For every user, `count` distinct items in the order drawn: such that the user never touches, or any.
 
     "popularity" draws an item in proportion to its actions in the whole log, "uniform" all alike; either
-    way without replacement. Popularity never draws an item without actions. A user who leaves fewer than
-    `count` items untouched gets all of them, and 0 for the rest.
+    way without replacement. Popularity never draws an item without actions. Where there are fewer than `count`
+    to choose from, a user gets all of them, and 0 for the rest.
     """
     sequences = np.asarray(sequences)
     pool = sequences if kind == "popularity" else np.arange(1, num_items + 1, dtype=np.int32)
@@ -45,12 +48,14 @@ def draw_negatives(
     table[:] = never_drawn
     for first in range(0, num_users, users_at_once):
         limits = offsets[first : first + users_at_once + 1]
-        history = sequences[limits[0] : limits[-1]]
-        rows = np.arange(len(limits) - 1)
-        history_rows = np.repeat(rows, np.diff(limits))
+        rows, lengths = np.arange(len(limits) - 1), np.diff(limits)
+        if repeats == "keep":  # Nothing is ruled out, as if nobody had touched anything.
+            lengths = np.zeros_like(lengths)
+        history = sequences[limits[0] : limits[0] + lengths.sum()]
+        history_rows = np.repeat(rows, lengths)
         block = _Block(table[: len(rows)], negatives[first : first + len(rows)])
         block.taken[history_rows, history] = True
-        _fill(block, np.diff(limits), pool, weights, stream)
+        _fill(block, lengths, pool, weights, stream)
         # Undoing only what was marked keeps a large catalogue fast: most of the table was never written.
         block.taken[history_rows, history] = never_drawn[history]
         block.taken[rows[:, None], block.chosen] = never_drawn[block.chosen]

@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest
-from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset
-from bert4rec.data.filters import Actions, Filters, apply_filters, repeats
+from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset, Repeats
+from bert4rec.data.filters import Actions, Filters, apply_filters, duplicates, repeats
 from bert4rec.data.log import Log
 from bert4rec.data.negatives import NegativeKind, draw_negatives
 from bert4rec.data.splits import SplitSpec, make_split
+from bert4rec.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
 TIE_RULE = "actions of a user at the same time keep the order of the log"
+USUAL_REPEATS = 0.1
+"""From this share of actions on items that the user had before, repeating is what people do, not an accident."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,14 @@ class Recipe:
     num_negatives: int = 100
     seed: int = 0
     """Of the candidates: the same seed draws the same ones on every machine."""
+    repeats: Repeats | None = None
+    """Whether items of a history may come again; None decides by how many do."""
+
+    def __post_init__(self) -> None:
+        if self.filters.drop_repeats and self.repeats == "keep":
+            raise UsageError(
+                "--drop-repeats leaves no repeats to keep: leave out one of it and --repeats keep."
+            )
 
 
 def prepare(
@@ -65,12 +76,23 @@ def prepare(
         _write_users(folder / "users.parquet", log.user_ids, users, user_counts)
         notes += _write_items(folder / "items.parquet", log, items, item_counts)
         del actions
+        notes += _say_duplicates(counts["duplicates"])
+        share = counts["repeats"] / len(sequences)
+        rule: Repeats = recipe.repeats or ("keep" if share >= USUAL_REPEATS else "exclude")
+        notes.append(_say_repeats(share, rule, chosen=recipe.repeats is None))
         for kind in recipe.negatives:
             drawn = draw_negatives(
-                sequences, offsets, len(item_counts), kind=kind, count=recipe.num_negatives, seed=recipe.seed
+                sequences,
+                offsets,
+                len(item_counts),
+                kind=kind,
+                seed=recipe.seed,
+                # Where a target may be drawn, one more than needed: when the target is left out, as many remain.
+                count=recipe.num_negatives + (rule == "keep"),
+                repeats=rule,
             )
             np.save(folder / f"negatives-{kind}.npy", drawn)
-            notes += _say_if_short(drawn)
+            notes += _say_if_short(drawn, len(item_counts), recipe.num_negatives, rule)
         write_manifest(
             folder,
             MANIFEST,
@@ -84,6 +106,7 @@ def prepare(
                 "counts": counts,
                 "filters": asdict(recipe.filters),
                 "tie_rule": TIE_RULE,
+                "repeats": rule,
                 "split": asdict(recipe.split),
                 "negatives": {
                     "kinds": list(recipe.negatives),
@@ -128,14 +151,43 @@ def _number_items(items: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray
 
 
 def _oddities(actions: Actions) -> dict[str, int]:
-    """How many actions come at the same time as the user's previous one, and how many repeat an item."""
+    """How many actions tie with the user's previous one, repeat an item, or are there twice."""
     same_user = actions.users[1:] == actions.users[:-1]
     ties = (
         0
         if actions.times is None
         else np.count_nonzero(same_user & (actions.times[1:] == actions.times[:-1]))
     )
-    return {"ties": int(ties), "repeats": int(np.count_nonzero(repeats(actions.users, actions.items)))}
+    return {
+        "ties": int(ties),
+        "repeats": int(np.count_nonzero(repeats(actions.users, actions.items))),
+        "duplicates": int(np.count_nonzero(duplicates(actions))),
+    }
+
+
+def _say_duplicates(count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"{count:,} actions are there twice (same user, item and time). --drop-duplicates keeps one of each."
+    ]
+
+
+def _say_repeats(share: float, rule: Repeats, *, chosen: bool) -> str:
+    """The rule in one line, and how to have the other."""
+    found = (
+        f"{share:.1%} of the actions are on items that the user had before"
+        if share
+        else "No user has an item twice"
+    )
+    meaning = {
+        "keep": "repeats are kept: items of a history are candidates and recommended like any other",
+        "exclude": "repeats are excluded: items of a history are no candidates and not recommended again",
+    }
+    other = {"keep": "exclude", "exclude": "keep"}[rule]
+    if not chosen:
+        return f"{found}. As asked, {meaning[rule]}."
+    return f"{found}, so {meaning[rule]}. For the other: --repeats {other}."
 
 
 def _write_users(path: Path, ids: "pl.Series", users: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
@@ -165,18 +217,23 @@ def _write_items(path: Path, log: Log, numbers: NDArray[np.int32], counts: NDArr
     return [f"{found:,} of {len(kept):,} items are described ({more})."]
 
 
-def _say_if_short(negatives: NDArray[np.int32]) -> list[str]:
+def _say_if_short(negatives: NDArray[np.int32], num_items: int, wanted: int, rule: Repeats) -> list[str]:
     short = np.flatnonzero((negatives == 0).any(axis=1))
     if not len(short):
         return []
+    if rule == "keep":
+        return [
+            f"There are only {num_items:,} items: sampled candidates are all of them, fewer than {wanted}."
+        ]
     fewest = int((negatives[short] > 0).sum(axis=1).min())
     return [
-        f"{len(short):,} of {len(negatives):,} users have left fewer than {negatives.shape[1]} items untouched: they "
+        f"{len(short):,} of {len(negatives):,} users have left fewer than {wanted} items untouched: they "
         f"are judged among fewer candidates, at the least {fewest}, which is easier."
     ]
 
 
 def _checksum(folder: Path) -> str:
-    """Of what a model sees, so not of titles: equal sequences have equal checksums whatever wrote them."""
-    parts = [sha256_of(folder / name) for name in ("sequences.npy", "offsets.npy")]
+    """Of what a model sees and what splits go by, so not of titles: equal data has equal checksums."""
+    names = ("sequences.npy", "offsets.npy", "times.npy")
+    parts = [sha256_of(folder / name) for name in names if (folder / name).exists()]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]

@@ -5,6 +5,9 @@ trained on what lies before the validation cut; the *refit* model on what lies b
 
 - `leave-one-out` (the paper): the last action is the test target, the one before it the validation target.
 - `time`: everybody is cut at the same two dates. The target is the first action at or after the date.
+
+Where the dataset excludes repeats, a target that its own history holds is no question that a recommender will be
+asked: it is left out, and counted.
 """
 
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import histories_before
 from bert4rec.data.times import format_moment, parse_moment
 from bert4rec.errors import DataError, UsageError
 
@@ -52,6 +56,8 @@ class Targets:
     users: NDArray[np.int64]
     positions: NDArray[np.int64]
     """Index of each target into `Dataset.sequences`; the history is [offsets[user], position)."""
+    left_out: int = 0
+    """Users who are not asked because their target repeats an item of their history."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -105,8 +111,8 @@ def leave_one_out(dataset: Dataset) -> Split:
         kind="leave-one-out",
         valid_cut=valid_cut,
         test_cut=test_cut,
-        valid=Targets(users, valid_cut[users]),
-        test=Targets(users, test_cut[users]),
+        valid=_targets(dataset, users, valid_cut[users]),
+        test=_targets(dataset, users, test_cut[users]),
     )
 
 
@@ -138,9 +144,17 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
         kind="time",
         valid_cut=valid_cut,
         test_cut=test_cut,
-        valid=Targets(valid_users, valid_cut[valid_users]),
-        test=Targets(test_users, test_cut[test_users]),
+        valid=_targets(dataset, valid_users, valid_cut[valid_users]),
+        test=_targets(dataset, test_users, test_cut[test_users]),
     )
+
+
+def _targets(dataset: Dataset, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Targets:
+    """What is asked of these users, less repeats where the dataset excludes them."""
+    if dataset.repeats == "keep" or dataset.manifest["counts"].get("repeats") == 0:
+        return Targets(users, positions)
+    is_repeat = histories_before(dataset, users, positions).contain(dataset.sequences[positions])
+    return Targets(users[~is_repeat], positions[~is_repeat], left_out=int(is_repeat.sum()))
 
 
 def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:

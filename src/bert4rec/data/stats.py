@@ -25,9 +25,11 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "median_length": float(np.median(lengths)),
         "shortest_length": int(lengths.min()),
         "longest_length": int(lengths.max()),
-        "density": dataset.num_actions / (dataset.num_users * dataset.num_items),
+        # Of all pairs of a user and an item: a pair that is there twice is one.
+        "density": (dataset.num_actions - counts["repeats"]) / (dataset.num_users * dataset.num_items),
         "ties": counts["ties"],
         "repeats": counts["repeats"],
+        "repeat_rule": dataset.repeats,
         "popularity": popularity_curve(dataset.item_counts[1:]),
         "first_day": None if dataset.times is None else format_moment(int(dataset.times.min()))[:10],
         "last_day": None if dataset.times is None else format_moment(int(dataset.times.max()))[:10],

@@ -1,8 +1,10 @@
 """Where a model ranks the item that came next, under two protocols at once.
 
-- *sampled* (the paper): the target among the stored negatives, which the user never touches.
-- *full*: the target among the whole catalogue, less the items of the user's history. A target that
-  occurs in its own history stays in the race: a shop may well be asked to predict a repeat.
+- *sampled* (the paper): the target among the stored negatives.
+- *full*: the target among the whole catalogue.
+
+Both ask what a recommender will be asked. Where the dataset excludes repeats, the items of the user's history are no
+candidates, and no target is one of them (`splits`); where it keeps repeats, they are candidates like any other.
 
 A rank is the number of other candidates with at least the target's score: 0 is best, and ties count
 against the model, so that a scorer that cannot tell items apart earns nothing. Minus and plus infinity
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.data.dataset import PADDING, Dataset
+from bert4rec.data.dataset import PADDING, Dataset, Repeats
 from bert4rec.data.histories import Histories, histories_before
 from bert4rec.data.splits import Targets
 from bert4rec.errors import DataError
@@ -68,7 +70,7 @@ def rank_targets(
     for rows, batch in _batches(dataset, targets, negatives, batch_size):
         scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories))
         _check(scores[:, 1:], batch.users, (len(rows), dataset.num_items))
-        sampled[rows], full[rows] = _rank(scores, batch)
+        sampled[rows], full[rows] = _rank(scores, batch, dataset.repeats)
     return Ranks(sampled, full)
 
 
@@ -104,7 +106,17 @@ def _batches(
     for first in range(0, len(targets), batch_size):
         rows = order[first : first + batch_size]
         users = targets.users[rows]
-        yield rows, _Batch(users, histories[rows], answers[rows], negatives[users].astype(np.int64))
+        drawn = negatives[users].astype(np.int64)
+        if dataset.repeats == "keep":
+            _drop_the_spare(drawn, answers[rows])
+        yield rows, _Batch(users, histories[rows], answers[rows], drawn)
+
+
+def _drop_the_spare(drawn: NDArray[np.int64], answers: NDArray[np.int64]) -> None:
+    """Of one candidate more than needed: the answer, where it was drawn, or else the last one."""
+    is_answer = drawn == answers[:, None]
+    spare = np.where(is_answer.any(axis=1), is_answer.argmax(axis=1), drawn.shape[1] - 1)
+    drawn[np.arange(len(drawn)), spare] = PADDING
 
 
 def _check(scores: Scores, users: NDArray[np.int64], expected: tuple[int, ...]) -> None:
@@ -119,15 +131,16 @@ def _check(scores: Scores, users: NDArray[np.int64], expected: tuple[int, ...]) 
         )
 
 
-def _rank(scores: Scores, batch: _Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rank(scores: Scores, batch: _Batch, repeats: Repeats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The sampled and the full rank of each row, from one table of who is as good as the answer."""
     rows = np.arange(len(batch.users))
     rivals = scores >= scores[rows, batch.answers][:, None]
     rivals[:, PADDING] = False
     rivals[rows, batch.answers] = False
     sampled = rivals[rows[:, None], batch.negatives].sum(1)
-    history_rows, history = batch.histories.flat()
-    rivals[history_rows, history.astype(np.int64)] = False
+    if repeats == "exclude":
+        history_rows, history = batch.histories.flat()
+        rivals[history_rows, history.astype(np.int64)] = False
     return _on_host(sampled), _on_host(rivals.sum(1))
 
 

@@ -119,8 +119,11 @@ def student_two_sided(t: float, freedom: float) -> float:
         return 1.0
     if math.isinf(t):
         return 0.0
-    outside = freedom / (freedom + t * t)
-    inside = t * t / (freedom + t * t)
+    outside = 1 / (1 + t * t / freedom)
+    inside = 1 / (1 + freedom / t / t)
+    # So far out or so near that one of them is lost to rounding: what is left of the other is all or nothing.
+    if outside == 0 or inside == 0:
+        return 0.0 if outside == 0 else 1.0
     return _incomplete_beta(freedom / 2, 0.5, outside, inside)
 
 

@@ -15,6 +15,9 @@ from bert4rec.evaluation.significance import compare_over_seeds, compare_over_us
 from bert4rec.training.judge import load_ranks
 from bert4rec.training.run import Run
 
+SURE, LIKELY = 0.01, 0.05
+"""Below these p-values the best system surely, or probably, is better than the next."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -57,6 +60,24 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str, part: Par
             for system in systems
         ],
         "differences": [_difference(other, first, metric, protocol) for other in others],
+        "verdicts": [_verdict(systems, metric, each) for each in ("sampled", "full")],
+    }
+
+
+def _verdict(systems: Sequence[System], metric: str, protocol: str) -> dict[str, Any]:
+    """The best system beside the next one, and how likely luck alone would set them so far apart."""
+    by_mean = sorted(systems, key=lambda each: -float(each.values(metric, protocol).mean()))
+    best, second = by_mean[:2]
+    found = _difference(best, second, metric, protocol)
+    p_values = {over: found[over]["t_test"] for over in ("users", "seeds") if found[over]}
+    likeliest = max(p_values.values())
+    return {
+        "protocol": protocol,
+        "best": best.name,
+        "second": second.name,
+        "values": [float(each.values(metric, protocol).mean()) for each in (best, second)],
+        "p_values": p_values,
+        "sure": "yes" if likeliest < SURE else "probably" if likeliest < LIKELY else "no",
     }
 
 

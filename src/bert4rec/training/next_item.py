@@ -81,10 +81,10 @@ class NoNegatives:
 
 @dataclass(frozen=True)
 class UnchosenNegatives:
-    """For each answer one item that the user did not choose."""
+    """For each answer one item that is wrong."""
 
-    user_of: Tensor
-    """The user of every action."""
+    owner_of: Tensor
+    """Whose right items count at every action, as `chosen` has them."""
     chosen: Chosen
     sampler: ItemSampler
 
@@ -92,7 +92,7 @@ class UnchosenNegatives:
         return rows
 
     def draw(self, laid: Laid, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        return draw_unchosen(self.sampler, self.chosen, self.user_of[laid.source], 1, generator).squeeze(-1)
+        return draw_unchosen(self.sampler, self.chosen, self.owner_of[laid.source], 1, generator).squeeze(-1)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Users and items in pairs: what a user chose against what they did not (BPR-MF, NCF, FPMC, Caser).
 
 A sample is one action of the training part, with the items before it where the model looks at them, and items
-the user never chose. Samples are drawn with replacement: a batch depends on its step alone.
+the user never chose (where repeats are kept: did not choose then). Samples are drawn with replacement: a batch
+depends on its step alone.
 """
 
 from dataclasses import dataclass
@@ -97,7 +98,17 @@ class PairBatches:
         training = torch.from_numpy(np.flatnonzero(is_training)).to(device)
         items = self.sequences[training]
         self._sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
-        self._chosen = Chosen(self.user_of[training], items, dataset.num_items)
+        if dataset.repeats == "keep":
+            self._owner_of = torch.arange(dataset.num_actions, device=device)
+            # An item is right at its own action and, where several are right, at the actions before it.
+            shifts = torch.arange(objective.targets, device=device)
+            owners = training[:, None] - shifts
+            inside = owners >= self.begin[self.user_of[training]][:, None]
+            rights = items[:, None].expand_as(owners)
+            self._chosen = Chosen(owners[inside], rights[inside], dataset.num_items)
+        else:
+            self._owner_of = self.user_of
+            self._chosen = Chosen(self.user_of[training], items, dataset.num_items)
         self.width = batch_size * (1 + objective.targets * objective.negatives)
         self.block_steps = max(1, BLOCK_NUMBERS // self.width)
 
@@ -114,7 +125,7 @@ class PairBatches:
         )
         actions = self._samples[picks]
         count = self.objective.targets * self.objective.negatives
-        unchosen = draw_unchosen(self._sampler, self._chosen, self.user_of[actions], count, generator)
+        unchosen = draw_unchosen(self._sampler, self._chosen, self._owner_of[actions], count, generator)
         return number * self.block_steps, torch.cat([actions, unchosen.flatten(1)], dim=1).int()
 
     def read(self, row: Tensor) -> Pair:

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from bert4rec.artefact import read_manifest, verify_files, write_manifest, write_text
-from bert4rec.data.dataset import Dataset
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.evaluation.protocol import Ranks, Scorer
@@ -55,6 +55,8 @@ class Plan:
     preset: str | None
     seed: int
     split: SplitSpec
+    repeats: Repeats = "exclude"
+    """Whether the model is asked about, and recommends, items of a history again: as the dataset has it."""
     refit: bool = True
     """Whether to train again on all but the test items once the number of steps is chosen."""
     test: bool = True
@@ -89,6 +91,7 @@ class Plan:
             preset=preset,
             seed=seed,
             split=split or SplitSpec(**dataset.manifest["split"]),
+            repeats=dataset.repeats,
             refit=refit and test,
             test=test,
             variant=variant,

@@ -23,30 +23,34 @@ class ItemSampler:
 
 
 class Chosen:
-    """Which users chose which items in the training part."""
+    """Which items are right for whom, and so are never drawn as wrong ones.
 
-    def __init__(self, users: Tensor, items: Tensor, num_items: int) -> None:
+    Where repeats are excluded, a user has one set of right items: all that they chose in the training part. Where
+    they are kept, what a user chose another time is as wrong as anything, and each action has a set of its own.
+    """
+
+    def __init__(self, owners: Tensor, items: Tensor, num_items: int) -> None:
         self._stride = num_items + 1
-        self._keys = (users.long() * self._stride + items).unique()
+        self._keys = (owners.long() * self._stride + items).unique()
 
-    def contains(self, users: Tensor, items: Tensor) -> Tensor:
-        keys = users.long() * self._stride + items
+    def contains(self, owners: Tensor, items: Tensor) -> Tensor:
+        keys = owners.long() * self._stride + items
         place = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
         found: Tensor = self._keys[place] == keys
         return found
 
 
 def draw_unchosen(
-    sampler: ItemSampler, chosen: Chosen, users: Tensor, count: int, generator: torch.Generator
+    sampler: ItemSampler, chosen: Chosen, owners: Tensor, count: int, generator: torch.Generator
 ) -> Tensor:
-    """`count` items for each entry of `users`, [..., count], that its user did not choose."""
-    users = users[..., None].expand(*users.shape, count)
-    items = sampler.draw(tuple(users.shape), generator)
-    wrong = chosen.contains(users, items).nonzero(as_tuple=True)
+    """`count` items for each entry of `owners`, [..., count], that are not right for it."""
+    owners = owners[..., None].expand(*owners.shape, count)
+    items = sampler.draw(tuple(owners.shape), generator)
+    wrong = chosen.contains(owners, items).nonzero(as_tuple=True)
     for _ in range(TRIES):
         if not len(wrong[0]):
             break
         items[wrong] = sampler.draw((len(wrong[0]),), generator)
-        still = chosen.contains(users[wrong], items[wrong])
+        still = chosen.contains(owners[wrong], items[wrong])
         wrong = tuple(places[still] for places in wrong)
     return items

@@ -21,6 +21,7 @@ import torch
 from bert4rec import __version__
 from bert4rec.artefact import write_manifest, write_text
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks, Scorer
@@ -92,15 +93,24 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
     split = make_split(dataset, plan.split)
     if not len(split.valid) or not len(split.test):
         raise DataError(
-            f"The split of {dataset.path} leaves nobody to validate or to test on: too few users act before and "
-            "after its cuts. Choose other dates, or keep users with three actions and more."
+            f"The split of {dataset.path} leaves nobody to validate or to test on: {_why_nobody(split)}"
         )
+    for warning in too_little_to_judge(dataset, split.test):
+        around.listener.say(f"Warning: {warning}")
     is_resumed = (folder / "config.json").is_file()
     trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model], is_resumed)
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
     return Run.open(folder)
+
+
+def _why_nobody(split: Split) -> str:
+    if split.valid.left_out or split.test.left_out:
+        return (
+            "what comes next was in the history already. To ask about that, prepare it with --repeats keep."
+        )
+    return "too few users act before and after its cuts. Choose other dates, or keep users with three actions and more."
 
 
 @dataclass(frozen=True)
@@ -252,6 +262,8 @@ class _Trainer:
             "stage": fitted.stage,
             "split": part,
             "protocol": str(self.plan.split),
+            "repeats": self.plan.repeats,
+            "users": len(ranks.full),
             "device": self.around.placement.name,
             "device_shared": self._was_shared(fitted.stage),
             "steps": fitted.steps,
@@ -309,13 +321,17 @@ class _Trainer:
         values = [entry["value"] for entry in self._progress_of("selection")]
         if not values:
             return
-        best, popular = max(values), Pop.fit(self.dataset, self.split.training_end("valid"))
-        popularity = judge_among_negatives(popular.scores, self.dataset, self.split, "valid", "cpu")
-        if best < LEARNED * popularity[SELECTION_METRIC]:
+        best, pop = max(values), Pop.fit(self.dataset, self.split.training_end("valid"))
+        judged = judge_among_negatives(pop.scores, self.dataset, self.split, "valid", "cpu")
+        popular = judged[SELECTION_METRIC]
+        if best < LEARNED * popular:
+            relation = (
+                "hardly more than" if best > popular else "no more than" if best == popular else "less than"
+            )
             self.around.listener.say(
-                f"Warning: {SELECTION_METRIC} on the validation items is {best:.4f}, hardly more than the "
-                f"{popularity[SELECTION_METRIC]:.4f} of offering everybody what is popular. A lower "
-                "training.learning_rate, or a longer training.warmup_steps, may help."
+                f"Warning: {SELECTION_METRIC} on the validation items is {best:.4f}, {relation} the {popular:.4f} of "
+                "offering everybody what is popular. A lower training.learning_rate, or a longer "
+                "training.warmup_steps, may help."
             )
 
     def _checkpoint(self, stage: Stage) -> Path:
