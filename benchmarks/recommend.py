@@ -26,7 +26,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from bert4rec.data.histories import Histories, training_histories
-from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.settings import ModelConfig
 from bert4rec.serving.bulk import USERS_PER_PART, Request, recommend_file
 from bert4rec.serving.catalogue import Catalogue
 from bert4rec.serving.engine import by_rows

@@ -181,7 +181,8 @@ def serve(model: Path, folder: Path, *, batched: bool) -> None:
 def make(target: Path) -> None:
     import torch
 
-    from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+    from bert4rec.models.bert4rec import BERT4Rec
+    from bert4rec.models.settings import ModelConfig
     from bert4rec.serving.catalogue import Catalogue
     from bert4rec.serving.export import export_model
 

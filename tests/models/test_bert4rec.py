@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed, Padded, Watched
-from bert4rec.models.bert4rec import BERT4Rec, Layer, ModelConfig
+from bert4rec.models.bert4rec import BERT4Rec, Layer
+from bert4rec.models.settings import ModelConfig
 from bert4rec.training.batches import Batch, Batches
-from bert4rec.training.cloze import Cloze, Hiding, append_mask
+from bert4rec.training.cloze import Hiding, append_mask
 from bert4rec.training.losses import cloze_loss
+from bert4rec.training.objectives import Cloze
 from bert4rec.training.windows import cut_windows
 
 NUM_ITEMS = 11

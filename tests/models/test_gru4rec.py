@@ -3,7 +3,8 @@ from math import log
 import pytest
 import torch
 
-from bert4rec.models.gru4rec import GRU4Rec, GRUConfig
+from bert4rec.models.gru4rec import GRU4Rec
+from bert4rec.models.settings import GRUConfig
 from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import can_tell, fill, first_row, learns_the_cycle, untrained
 from tests.training.tiny import make_task, tiny_config

@@ -35,7 +35,8 @@ def exported_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _export(folder: Path) -> None:
     import torch
 
-    from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+    from bert4rec.models.bert4rec import BERT4Rec
+    from bert4rec.models.settings import ModelConfig
     from bert4rec.serving.export import export_model
 
     generator = torch.Generator().manual_seed(1)

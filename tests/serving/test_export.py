@@ -19,7 +19,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import DataError, UsageError
-from bert4rec.models.gru4rec import GRU4Rec, GRUConfig
+from bert4rec.models.gru4rec import GRU4Rec
+from bert4rec.models.settings import GRUConfig
 from bert4rec.serving import export
 from bert4rec.serving.export import export_model, export_run, sample_users
 from bert4rec.serving.onnx_engine import MANIFEST

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.settings import ModelConfig
 from bert4rec.serving.recommender import POPULAR, Recommendation, Recommender
 from bert4rec.serving.torch_engine import TorchEngine
 from bert4rec.training.device import Placement

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.training.batches import Batch, Batches, BatchShape, Samples, pack
-from bert4rec.training.cloze import Cloze, Hiding
+from bert4rec.training.cloze import Hiding
+from bert4rec.training.objectives import Cloze
 from bert4rec.training.windows import cut_windows
 
 NUM_ITEMS = 10_000

@@ -6,7 +6,8 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.training.batches import Batch, Samples
-from bert4rec.training.cloze import Cloze, Hiding, append_mask, shuffle_inside
+from bert4rec.training.cloze import Hiding, append_mask, shuffle_inside
+from bert4rec.training.objectives import Cloze
 
 
 def generator(seed: int = 0) -> torch.Generator:

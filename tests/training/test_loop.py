@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bert4rec.errors import DataError, NotFoundError
-from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.settings import ModelConfig
 from bert4rec.training import loop as loop_module
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig

@@ -27,7 +27,7 @@ from tests.training.tiny import Witness, after, random_histories, tiny_config, t
 
 ONE_VALIDATION = "training.validate_every=12"
 """The last step is then the best one, whatever the validation items are."""
-LEARNING = [name for name, kind in MODELS.items() if kind.objective]
+LEARNING = [name for name, kind in MODELS.items() if kind.is_trained]
 """All but POP, which counts."""
 
 each_model = pytest.mark.parametrize("model", MODELS)

@@ -33,6 +33,7 @@ _COMMANDS = {
     "demo": ("demo:demo_command", "See what this does: built-in data, models, metrics, a report."),
     "prepare": ("data:prepare_command", "Turn an interaction log into a dataset folder."),
     "train": ("train:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
+    "settings": ("settings:settings_command", "List what `train --set` can change."),
     "evaluate": (
         "results:evaluate_command",
         "Judge a run on validation or test items, by slices of users and items.",

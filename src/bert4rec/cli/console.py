@@ -45,14 +45,23 @@ def print_json(value: Any) -> None:
     results.out(json.dumps(value, indent=2, ensure_ascii=False), highlight=False)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """A table on stdout: first column to the left, the others, which are numbers, to the right."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    title: str | None = None,
+    words: Sequence[int] = (0,),
+) -> None:
+    """A table on stdout: columns of words to the left, the others, which are numbers, to the right."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        # Names may break; numbers must not.
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold")
+        # Words may break; numbers must not.
+        is_words = i in words
+        table.add_column(
+            column, justify="left" if is_words else "right", no_wrap=not is_words, overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(escape, row))
     results.print(table)

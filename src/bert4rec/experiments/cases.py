@@ -102,10 +102,8 @@ class Case:
 
 @cache
 def _config(model: str, preset: str, settings: tuple[str, ...], quick: bool) -> RunConfig:
-    is_trained = MODELS[model].objective is not None
-    return make_config(
-        model, load_preset(model, preset), (*settings, *(QUICK if quick and is_trained else ()))
-    )
+    quick_settings = QUICK if quick and MODELS[model].is_trained else ()
+    return make_config(model, load_preset(model, preset), (*settings, *quick_settings))
 
 
 @dataclass(frozen=True)

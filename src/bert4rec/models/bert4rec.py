@@ -6,44 +6,18 @@ difference from that code: positions are counted from the end, so the newest ite
 Shapes: tokens are [T] or [B, L], as the layout says; hidden states have one more dimension, D.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Layout, Padded, Watched
+from bert4rec.models.settings import ModelConfig
 
 INITIAL_STD = 0.02
 """Weights start from a normal distribution cut at two standard deviations, biases at 0 (authors' code)."""
 NORM_EPSILON = 1e-12
 """Added to the variance in every LayerNorm (authors' code). Norms are computed in float32 at least."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The size of the network and how much of it is dropped out in training."""
-
-    dim: int = 64
-    """Width of the hidden states. d in the paper."""
-    layers: int = 2
-    """Number of Transformer layers. L in the paper."""
-    heads: int = 2
-    """Attention heads; the paper takes one for each 32 of `dim`. h in the paper."""
-    feed_forward: int = 4
-    """Width of the feed-forward network, in multiples of `dim`."""
-    max_length: int = 200
-    """Longest history the model sees, [mask] included; older items are dropped. N in the paper."""
-    embedding_dropout: float = 0.2
-    """Share dropped of the embedded input."""
-    hidden_dropout: float = 0.2
-    """Share dropped of each sub-layer's output, before it is added to its input."""
-    attention_dropout: float = 0.2
-    """Share of the attention weights dropped."""
-
-    def __post_init__(self) -> None:
-        assert self.dim % self.heads == 0, f"dim {self.dim} is no multiple of the {self.heads} heads"
 
 
 class Dense(nn.Linear):

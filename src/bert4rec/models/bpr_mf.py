@@ -3,20 +3,11 @@
 Blind to order: of a user it knows who it is, and not what came last. Trained with the pairwise ranking loss.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from bert4rec.models.bert4rec import initialise
-
-
-@dataclass(frozen=True)
-class BPRMFConfig:
-    """The size of the factors."""
-
-    dim: int = 64
-    """Width of the vectors of users and items."""
+from bert4rec.models.settings import BPRMFConfig
 
 
 class BPRMF(nn.Module):

@@ -6,30 +6,13 @@ answer is kept. A vertical filter is a weighted sum over the items. Both, and th
 Shapes: B users, C last items, D = dim.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.bert4rec import initialise
-
-
-@dataclass(frozen=True)
-class CaserConfig:
-    """The size of the network and how much of it is dropped out in training."""
-
-    dim: int = 64
-    """Width of the vectors of users and items."""
-    max_length: int = 5
-    """Last items that are looked at. L in the Caser paper."""
-    horizontal: int = 16
-    """Horizontal filters of each height."""
-    vertical: int = 4
-    """Vertical filters."""
-    hidden_dropout: float = 0.5
-    """Share dropped of what the filters found."""
+from bert4rec.models.settings import CaserConfig
 
 
 class Caser(nn.Module):

@@ -3,20 +3,11 @@
 A score is how well the item fits the user, plus how well it follows the item before. Baskets hold one item here.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from bert4rec.models.bert4rec import initialise
-
-
-@dataclass(frozen=True)
-class FPMCConfig:
-    """The size of the factors."""
-
-    dim: int = 64
-    """Width of the vectors of users and items."""
+from bert4rec.models.settings import FPMCConfig
 
 
 class FPMC(nn.Module):

@@ -3,8 +3,6 @@
 Shapes: B sequences, L padded length, D = dim.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,22 +10,7 @@ from torch import Tensor, nn
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed
 from bert4rec.models.bert4rec import initialise
-
-
-@dataclass(frozen=True)
-class GRUConfig:
-    """The size of the network and how much of it is dropped out in training."""
-
-    dim: int = 64
-    """Width of the embeddings and of the recurrent state."""
-    layers: int = 1
-    """Number of recurrent layers."""
-    max_length: int = 200
-    """Longest history the model sees; older items are dropped."""
-    embedding_dropout: float = 0.2
-    """Share dropped of the embedded input."""
-    hidden_dropout: float = 0.2
-    """Share dropped of the output of each recurrent layer."""
+from bert4rec.models.settings import GRUConfig
 
 
 class GRU4Rec(nn.Module):

@@ -4,31 +4,15 @@ Both towers have user and item vectors of their own. Blind to order, as BPR-MF i
 from others, one by one.
 """
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.models.bert4rec import initialise
+from bert4rec.models.settings import NCFConfig
 
 PAIRS_AT_ONCE = 1 << 22
 """Pairs of user and item whose hidden layers are held at a time when all items are scored."""
-
-
-@dataclass(frozen=True)
-class NCFConfig:
-    """The size of the two towers."""
-
-    dim: int = 64
-    """Width of the vectors of both towers."""
-    layers: int = 3
-    """Layers of the network; each is half as wide as the one before, the first as wide as `dim`."""
-    hidden_dropout: float = 0.0
-    """Share dropped of the network's layers."""
-
-    def __post_init__(self) -> None:
-        assert self.dim >> (self.layers - 1) > 0, f"dim {self.dim} cannot be halved for {self.layers} layers"
 
 
 class NCF(nn.Module):

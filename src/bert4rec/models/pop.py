@@ -4,9 +4,6 @@ Items of equal count have equal scores, and evaluation counts ties against the m
 with an order it does not have.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,14 +11,7 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories, training_histories
-
-
-@dataclass(frozen=True)
-class PopConfig:
-    """What is counted."""
-
-    actions: Literal["training", "all"] = "training"
-    """`all` counts the targets too. It peeks, but is what the authors' evaluator does."""
+from bert4rec.models.settings import PopConfig
 
 
 class Pop(nn.Module):

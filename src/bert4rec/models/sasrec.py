@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Layout, Padded
-from bert4rec.models.bert4rec import Layer, ModelConfig, Norm, initialise
+from bert4rec.models.bert4rec import Layer, Norm, initialise
+from bert4rec.models.settings import ModelConfig
 
 
 class SASRec(nn.Module):

@@ -13,26 +13,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed
 from bert4rec.training.batches import Asked, Batch, Laid, Samples
-
-
-@dataclass(frozen=True)
-class Cloze:
-    """Which items of a sample are hidden. What is hidden is always replaced by [mask] (authors' code)."""
-
-    mask_probability: float = 0.2
-    """Share of a sample's items that is hidden, rounded, but at least one item. rho in the paper."""
-    last_item_share: float = 0.1
-    """Share of the samples in which only the last item is hidden, as at test time."""
-    prefix_share: float = 0.0
-    """Share of the samples that are cut at a random place, and then only their last item is hidden."""
-    window_step: float = 0.5
-    """Histories longer than the model sees are cut into windows this share of the length apart."""
-
-    def __post_init__(self) -> None:
-        assert 0 < self.mask_probability <= 1
-        assert self.last_item_share >= 0
-        assert self.prefix_share >= 0
-        assert self.last_item_share + self.prefix_share <= 1
+from bert4rec.training.objectives import Cloze
 
 
 @dataclass(frozen=True)

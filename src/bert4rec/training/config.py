@@ -1,14 +1,33 @@
-"""Everything that decides the outcome of a run, and where it comes from: preset, then `--set`."""
+"""Everything that decides the outcome of a run, and where it comes from: preset, then `--set`.
+
+Needs no torch, so that a slip in a setting is told at once.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bert4rec.errors import UsageError
-from bert4rec.training.cloze import Cloze
-from bert4rec.training.models import MODELS
+from bert4rec.models.settings import (
+    BPRMFConfig,
+    CaserConfig,
+    FPMCConfig,
+    GRUConfig,
+    ModelConfig,
+    NCFConfig,
+    PopConfig,
+)
+from bert4rec.training.objectives import (
+    BatchRanking,
+    Cloze,
+    NextItem,
+    Pairwise,
+    Pointwise,
+    SampledRanking,
+    SkippingPointwise,
+)
 from bert4rec.training.presets import did_you_mean
 
 PASSES, FEWEST_STEPS = 300, 800
@@ -41,9 +60,27 @@ class TrainingConfig:
     """Validations without improvement after which training stops."""
 
 
+def _sections(model: type, objective: type) -> dict[str, type]:
+    return {"model": model, "objective": objective, "training": TrainingConfig}
+
+
+SECTIONS: dict[str, dict[str, type]] = {
+    "pop": {"model": PopConfig},
+    "bpr-mf": _sections(BPRMFConfig, Pairwise),
+    "ncf": _sections(NCFConfig, Pointwise),
+    "fpmc": _sections(FPMCConfig, Pairwise),
+    "gru4rec": _sections(GRUConfig, BatchRanking),
+    "gru4rec+": _sections(GRUConfig, SampledRanking),
+    "caser": _sections(CaserConfig, SkippingPointwise),
+    "sasrec": _sections(ModelConfig, NextItem),
+    "bert4rec": _sections(ModelConfig, Cloze),
+}
+"""The settings of each model, section by section. POP has nothing to train."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
-    """The complete settings of a run. What `model` and `objective` hold depends on the model: see `models.MODELS`."""
+    """The complete settings of a run. What `model` and `objective` hold depends on the model: see `SECTIONS`."""
 
     model: Any
     objective: Any
@@ -101,18 +138,48 @@ def settings_by_size(
 
     A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset.
     """
-    kind, usual = MODELS[model], TrainingConfig()
-    if kind.objective is None:
+    objective, usual = SECTIONS[model].get("objective"), TrainingConfig()
+    if objective is None:
         return {}
-    samples = num_actions if kind.knows_users else num_users
+    samples = num_actions if objective in (Pairwise, Pointwise, SkippingPointwise) else num_users
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
     warmup = min(usual.warmup_steps, steps // 10)
     training: dict[str, float] = {"steps": steps, "warmup_steps": warmup, "validate_every": steps // 20}
-    if kind.objective is not Cloze:
+    if objective is not Cloze:
         return {"training": training}
     if not any(setting.startswith("model.dim") for setting in settings):
         training["learning_rate"] = CLOZE_RATE
     return {"objective": {"prefix_share": PREFIX_SHARE}, "training": training}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that can be set."""
+
+    key: str
+    """As it is written, such as model.dim."""
+    value: Any
+    """What it is where nobody says otherwise."""
+    choices: tuple[str, ...]
+    """All there are to choose from; empty where it is a number."""
+    meaning: str
+
+
+def list_settings(model: str, values: Mapping[str, Any] | None = None) -> list[Setting]:
+    """Everything that can be set for a model, with its value among `values`, or else the usual one."""
+    from docstring_parser import parse_from_object
+
+    return [
+        Setting(
+            key=f"{section}.{each.name}",
+            value=(values or {}).get(section, {}).get(each.name, each.default),
+            choices=get_args(get_type_hints(cls)[each.name]),
+            meaning=" ".join(about[each.name].split()),
+        )
+        for section, cls in SECTIONS[model].items()
+        for about in [{part.arg_name: part.description or "" for part in parse_from_object(cls).params}]
+        for each in fields(cls)
+    ]
 
 
 def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
@@ -124,17 +191,10 @@ def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] =
         if not separator or not dot:
             raise UsageError(f"--set {setting} is not of the form section.key=value, such as model.dim=128.")
         merged.setdefault(section, {})[name] = value.strip()
-    sections = _sections(model)
+    sections = SECTIONS[model]
     _refuse_unknown(model, sections, merged)
     made = {name: _make_section(name, cls, merged.get(name, {})) for name, cls in sections.items()}
     return RunConfig(made["model"], made.get("objective"), made.get("training"))
-
-
-def _sections(model: str) -> dict[str, type]:
-    kind = MODELS[model]
-    if kind.objective is None:
-        return {"model": kind.settings}
-    return {"model": kind.settings, "objective": kind.objective, "training": TrainingConfig}
 
 
 def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:

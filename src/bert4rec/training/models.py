@@ -6,18 +6,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from bert4rec.models.bert4rec import BERT4Rec, ModelConfig
-from bert4rec.models.bpr_mf import BPRMF, BPRMFConfig
-from bert4rec.models.caser import Caser, CaserConfig
-from bert4rec.models.fpmc import FPMC, FPMCConfig
-from bert4rec.models.gru4rec import GRU4Rec, GRUConfig
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.bpr_mf import BPRMF
+from bert4rec.models.caser import Caser
+from bert4rec.models.fpmc import FPMC
+from bert4rec.models.gru4rec import GRU4Rec
 from bert4rec.models.gru4rec_plus import GRU4RecPlus
-from bert4rec.models.ncf import NCF, NCFConfig
-from bert4rec.models.pop import Pop, PopConfig
+from bert4rec.models.ncf import NCF
+from bert4rec.models.pop import Pop
 from bert4rec.models.sasrec import SASRec
-from bert4rec.training.cloze import Cloze
-from bert4rec.training.next_item import BatchRanking, NextItem, SampledRanking
-from bert4rec.training.pairs import Pairwise, Pointwise, SkippingPointwise
 from bert4rec.training.tasks import ClozeTask, CountingTask, Ground, NextItemTask, PairTask
 
 
@@ -28,11 +25,12 @@ class Kind:
     title: str
     """As the paper writes it."""
     network: type[nn.Module]
-    settings: type
-    """Of the network: the section `model` of a configuration."""
-    objective: type | None
-    """What it is trained on: the section `objective`. None where nothing is trained."""
     task: Any
+    """How it learns; what it can be told is in `config.SECTIONS`."""
+
+    @property
+    def is_trained(self) -> bool:
+        return self.task is not CountingTask
 
     @property
     def knows_users(self) -> bool:
@@ -53,14 +51,14 @@ class Kind:
 
 
 MODELS = {
-    "pop": Kind("POP", Pop, PopConfig, None, CountingTask),
-    "bpr-mf": Kind("BPR-MF", BPRMF, BPRMFConfig, Pairwise, PairTask),
-    "ncf": Kind("NCF", NCF, NCFConfig, Pointwise, PairTask),
-    "fpmc": Kind("FPMC", FPMC, FPMCConfig, Pairwise, PairTask),
-    "gru4rec": Kind("GRU4Rec", GRU4Rec, GRUConfig, BatchRanking, NextItemTask),
-    "gru4rec+": Kind("GRU4Rec+", GRU4RecPlus, GRUConfig, SampledRanking, NextItemTask),
-    "caser": Kind("Caser", Caser, CaserConfig, SkippingPointwise, PairTask),
-    "sasrec": Kind("SASRec", SASRec, ModelConfig, NextItem, NextItemTask),
-    "bert4rec": Kind("BERT4Rec", BERT4Rec, ModelConfig, Cloze, ClozeTask),
+    "pop": Kind("POP", Pop, CountingTask),
+    "bpr-mf": Kind("BPR-MF", BPRMF, PairTask),
+    "ncf": Kind("NCF", NCF, PairTask),
+    "fpmc": Kind("FPMC", FPMC, PairTask),
+    "gru4rec": Kind("GRU4Rec", GRU4Rec, NextItemTask),
+    "gru4rec+": Kind("GRU4Rec+", GRU4RecPlus, NextItemTask),
+    "caser": Kind("Caser", Caser, PairTask),
+    "sasrec": Kind("SASRec", SASRec, NextItemTask),
+    "bert4rec": Kind("BERT4Rec", BERT4Rec, ClozeTask),
 }
 """In the order of the paper's Table 2."""

@@ -4,7 +4,7 @@ A window of n actions is n questions: at each of them, the action behind it is t
 """
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,43 +17,6 @@ from bert4rec.models.attention import Packed
 from bert4rec.training.batches import Asked, Batch, Laid, Samples
 from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
 from bert4rec.training.windows import Windows, cut_windows
-
-
-@dataclass(frozen=True)
-class NextItem:
-    """The losses of SASRec."""
-
-    loss: Literal["cross-entropy", "binary"] = "cross-entropy"
-    """`binary` is the original: each answer against one item drawn at random, right or wrong.
-    `cross-entropy` is the exact softmax over all items."""
-    window_step: float = 0.5
-    """Histories longer than the model sees are cut into windows this share of the length apart."""
-
-
-@dataclass(frozen=True)
-class BatchRanking:
-    """The losses of GRU4Rec (2016): each answer against answers of the other samples of the batch."""
-
-    loss: Literal["top1", "bpr"] = "top1"
-    """TOP1 or the pairwise loss of BPR."""
-    window_step: float = 0.5
-    """Histories longer than the model sees are cut into windows this share of the length apart."""
-
-
-@dataclass(frozen=True)
-class SampledRanking:
-    """The losses of GRU4Rec+ (2018): as before, with more items drawn to compare with, the hardest counting most."""
-
-    loss: Literal["bpr-max", "top1-max", "cross-entropy"] = "bpr-max"
-    """`cross-entropy` is the exact softmax over all items; it draws none."""
-    negatives: int = 2048
-    """Items drawn for each batch, besides the answers of its samples."""
-    exponent: float = 0.5
-    """They are drawn by popularity to this power: 0 is evenly, 1 as often as they are chosen."""
-    penalty: float = 1.0
-    """Weight of BPR-max's penalty on high scores of what was drawn."""
-    window_step: float = 0.5
-    """Histories longer than the model sees are cut into windows this share of the length apart."""
 
 
 class Negatives(Protocol):

@@ -14,44 +14,11 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.training.batches import refuse_nothing
+from bert4rec.training.objectives import Pairwise, Pointwise, SkippingPointwise
 from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
 
 BLOCK_NUMBERS = 1 << 20
 """About how many numbers are drawn at once."""
-
-
-@dataclass(frozen=True)
-class Pairwise:
-    """The chosen item should score higher than one that was not chosen (BPR)."""
-
-    negatives: int = 1
-    """Items drawn for each chosen one."""
-    exponent: float = 0.0
-    """They are drawn by popularity to this power: 0 is evenly, 1 as often as they are chosen."""
-    targets = 1
-
-
-@dataclass(frozen=True)
-class Pointwise:
-    """Each item is judged on its own: was it chosen or not?"""
-
-    negatives: int = 4
-    """Items drawn for each chosen one."""
-    exponent: float = 0.0
-    """They are drawn by popularity to this power: 0 is evenly, 1 as often as they are chosen."""
-    targets = 1
-
-
-@dataclass(frozen=True)
-class SkippingPointwise:
-    """As `Pointwise`, but items a little further on are right answers too."""
-
-    negatives: int = 3
-    """Items drawn for each chosen one."""
-    exponent: float = 0.0
-    """They are drawn by popularity to this power: 0 is evenly, 1 as often as they are chosen."""
-    targets: int = 3
-    """How many of the following items are right answers. T in the Caser paper."""
 
 
 @dataclass(frozen=True)

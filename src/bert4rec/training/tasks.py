@@ -23,18 +23,16 @@ from bert4rec.training.batches import Batches, refuse_nothing
 from bert4rec.training.cloze import Hiding, append_mask
 from bert4rec.training.losses import cloze_loss, softmax_cross_entropy
 from bert4rec.training.next_item import (
-    BatchRanking,
     Following,
     Negatives,
-    NextItem,
     NoNegatives,
-    SampledRanking,
     SharedNegatives,
     UnchosenNegatives,
     ask_what_follows,
     cut_questions,
 )
-from bert4rec.training.pairs import PairBatches, Pairwise
+from bert4rec.training.objectives import BatchRanking, NextItem, Pairwise, SampledRanking
+from bert4rec.training.pairs import PairBatches
 from bert4rec.training.sampling import Chosen, ItemSampler
 from bert4rec.training.windows import cut_windows
 
