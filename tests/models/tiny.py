@@ -22,6 +22,7 @@ CYCLE_LENGTH = 7
 CYCLE = dataset_of(
     [[1 + (start + step) % CYCLE_LENGTH for step in range(12)] for start in range(CYCLE_LENGTH)] * 3,
     num_items=CYCLE_LENGTH,
+    repeats="keep",
 )
 """1 → 2 → … → 7 → 1: whoever reads the last item knows the next."""
 TASTES = (range(1, 11), range(11, 21))
@@ -79,6 +80,7 @@ def best_after_cycle(name: str, *settings: str) -> tuple[Tensor, Tensor]:
 
 def learns_the_cycle(name: str, *settings: str) -> bool:
     best, answers = best_after_cycle(name, *settings)
+    assert len(answers) == CYCLE.num_users
     return torch.equal(best[:, 0], answers)
 
 
