@@ -23,7 +23,7 @@ def recommend_command(
     source: Annotated[Path | None, Parameter(name="--input")] = None,
     output: Annotated[Path | None, Parameter(alias="-o")] = None,
     k: Annotated[int, Parameter(alias="-k")] = 10,
-    exclude_seen: bool = True,
+    exclude_seen: bool | None = None,
     allow: str | None = None,
     deny: str | None = None,
     data: Path | None = None,
@@ -55,7 +55,7 @@ def recommend_command(
     k
         How many items to recommend, at most.
     exclude_seen
-        Leave out what is in the history.
+        Leave out what is in the history, or with --no-exclude-seen do not. [default: as `prepare --repeats` has it]
     allow
         Recommend nothing but these ids, with commas between them.
     deny
@@ -114,7 +114,7 @@ class _Options:
 
     model: Path
     k: int
-    exclude_seen: bool
+    exclude_seen: bool | None
     allow: list[str] | None
     deny: list[str] | None
     device: str

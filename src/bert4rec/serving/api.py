@@ -57,7 +57,9 @@ class Options(Shape):
     """What may be recommended."""
 
     k: K = 10
-    exclude_seen: bool = Field(True, description="Leave out the items of the history.")
+    exclude_seen: bool | None = Field(
+        None, description="Leave out the items of the history. Without it, as the model's data has it."
+    )
     exclude_items: list[Id] = Field(
         default=[], max_length=MAX_CANDIDATES, description="Never recommend these."
     )
@@ -253,6 +255,9 @@ class ModelState(ModelName):
     state: Literal["current", "previous"]
     num_items: int
     max_history: int
+    exclude_seen: bool = Field(
+        description="Whether items of a history are left out where a request does not say."
+    )
     loaded_at: str
 
 

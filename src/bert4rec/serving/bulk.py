@@ -44,7 +44,8 @@ class Request:
     source: Path
     target: Path
     k: int = 10
-    exclude_seen: bool = True
+    exclude_seen: bool | None = None
+    """Whether to leave out what is in a history; None: as the data that the model was made from says."""
     columns: ColumnRequest = ColumnRequest()
     users_per_part: int = USERS_PER_PART
 
@@ -52,6 +53,9 @@ class Request:
     def parts(self) -> Path:
         """The folder of what is finished."""
         return self.target.with_name(f"{self.target.name}.parts")
+
+    def leaves_out_seen(self, recommender: Recommender) -> bool:
+        return recommender.exclude_seen if self.exclude_seen is None else self.exclude_seen
 
     def check_target(self, *, overwrite: bool) -> None:
         """Say at once, before any long work, that the output cannot be written."""
@@ -67,7 +71,7 @@ class Request:
             "model": recommender.version,
             "input": [[str(path.absolute()), stat.st_size, stat.st_mtime_ns] for path, stat in facts],
             "k": self.k,
-            "exclude_seen": self.exclude_seen,
+            "exclude_seen": self.leaves_out_seen(recommender),
             "columns": vars(self.columns),
             "users_per_part": self.users_per_part,
         }
@@ -151,7 +155,7 @@ def _answer(recommender: Recommender, users: Users, request: Request) -> "pl.Dat
 
     histories, catalogue = users.histories, recommender.catalogue
     nothing = Histories(histories.items, histories.begin, histories.begin)
-    excluded = histories if request.exclude_seen else nothing
+    excluded = histories if request.leaves_out_seen(recommender) else nothing
     numbers, scores = recommender.top_rows(histories, excluded, request.k)
     rows, places = np.nonzero(numbers)
     items = pl.Series("item", catalogue.ids, dtype=pl.String).gather(numbers[rows, places] - 1)

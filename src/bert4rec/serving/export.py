@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
-from bert4rec.data.dataset import Dataset
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.sasrec import SASRec
@@ -60,6 +60,7 @@ def export_run(
         Catalogue.read_table(run.path / "items.parquet"),
         target,
         name=run.plan.dataset_name,
+        repeats=run.plan.repeats,
         int8=int8,
         samples=sample_users(sampled_from) if sampled_from else (),
         overwrite=overwrite,
@@ -85,11 +86,12 @@ def export_model(
     target: Path,
     *,
     name: str,
+    repeats: Repeats = "exclude",
     int8: bool = False,
     samples: Sequence[Mapping[str, Any]] = (),
     overwrite: bool = False,
 ) -> None:
-    """Write the folder that `onnx_engine` describes. `name` is that of the data set.
+    """Write the folder that `onnx_engine` describes. `name` is that of the data set, `repeats` its rule.
 
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
     """
@@ -119,6 +121,7 @@ def export_model(
             "version": _version(folder),
             "items": len(catalogue),
             "max_history": max_history,
+            "repeats": repeats,
             "int8": int8,
         }
         write_manifest(folder, MANIFEST, facts)

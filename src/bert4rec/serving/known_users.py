@@ -51,7 +51,7 @@ def recommend_to_user(
     placement: "Placement",
     k: int,
     *,
-    exclude_seen: bool,
+    exclude_seen: bool | None,
     allow: Iterable[ItemId] | None,
     deny: Iterable[ItemId] | None,
 ) -> Recommendation:
@@ -60,6 +60,8 @@ def recommend_to_user(
 
     from bert4rec.training.models import MODELS
 
+    if exclude_seen is None:
+        exclude_seen = run.plan.repeats == "exclude"
     catalogue = Catalogue.read_table(run.path / "items.parquet")
     allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow)
     denied, more_unknown = catalogue.numbers(deny or ())

@@ -16,6 +16,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.dataset import Repeats
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.serving.catalogue import Catalogue
@@ -91,10 +92,20 @@ class Explanation:
 class Recommender:
     """A trained model with its catalogue, ready to answer."""
 
-    def __init__(self, engine: Engine, catalogue: Catalogue, *, name: str, version: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        catalogue: Catalogue,
+        *,
+        name: str,
+        version: str,
+        repeats: Repeats = "exclude",
+    ) -> None:
         if len(catalogue) != len(engine.bias):
             raise DataError(f"The model knows {len(engine.bias)} items, its catalogue {len(catalogue)}.")
         self.name, self.version, self.catalogue = name, version, catalogue
+        self.exclude_seen = repeats == "exclude"
+        """Whether items of a history are left out where nobody says: as the model was judged."""
         self.max_history = engine.max_history
         self._engine = engine
 
@@ -115,7 +126,8 @@ class Recommender:
         manifest = read_model(folder)
         engine = OnnxEngine(folder, manifest, threads=threads)
         catalogue = Catalogue.read(folder / "catalogue.json")
-        return cls(engine, catalogue, name=manifest["name"], version=manifest["version"])
+        repeats: Repeats = manifest.get("repeats", "exclude")
+        return cls(engine, catalogue, name=manifest["name"], version=manifest["version"], repeats=repeats)
 
     @classmethod
     def _load_run(cls, folder: Path, device: str) -> "Recommender":
@@ -124,7 +136,7 @@ class Recommender:
         engine, run = load_run(folder, device)
         version = str(run.manifest["files"]["model.safetensors"]["sha256"])[:8]
         catalogue = Catalogue.read_table(folder / "items.parquet")
-        return cls(engine, catalogue, name=run.plan.dataset_name, version=version)
+        return cls(engine, catalogue, name=run.plan.dataset_name, version=version, repeats=run.plan.repeats)
 
     @overload  # a text is a sequence of texts, so mypy sees an overlap
     def recommend(  # type: ignore[overload-overlap]
@@ -132,7 +144,7 @@ class Recommender:
         history: History,
         k: int = 10,
         *,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
     ) -> Recommendation: ...
@@ -143,7 +155,7 @@ class Recommender:
         history: Sequence[History],
         k: int = 10,
         *,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
     ) -> list[Recommendation]: ...
@@ -153,17 +165,18 @@ class Recommender:
         history: History | Sequence[History],
         k: int = 10,
         *,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
     ) -> Recommendation | list[Recommendation]:
         """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
 
-        A list of histories gets a list of answers; an empty list is one history without items. Items of the
-        history are not recommended again unless `exclude_seen` is False; those in `deny` never are; with `allow`,
-        nothing else is.
+        A list of histories gets a list of answers; an empty list is one history without items. Whether
+        items of the history are left out says `exclude_seen` or, where it is None, the data that the model was made
+        from; those in `deny` are never recommended; with `allow`, nothing else is.
         """
         check_k(k)
+        exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
         for ids in (history, allow, deny):
             _refuse_text(ids)
         is_one = len(history) == 0 or isinstance(history[0], str | int | np.integer)

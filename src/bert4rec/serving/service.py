@@ -112,7 +112,13 @@ class Service:
         return {**answer, "took_ms": _milliseconds_since(began)}
 
     async def _answer(
-        self, history: list[str], k: int, *, exclude_seen: bool, deny: list[str], allow: list[str] | None
+        self,
+        history: list[str],
+        k: int,
+        *,
+        exclude_seen: bool | None,
+        deny: list[str],
+        allow: list[str] | None,
     ) -> Content:
         # Nothing is awaited before the question is asked: numbers belong to this model, which may be replaced.
         served = self.models.current
@@ -120,6 +126,8 @@ class Service:
         known, unknown = numbers(history)
         denied, unknown_denied = numbers(deny)
         allowed, unknown_allowed = (None, []) if allow is None else numbers(allow)
+        if exclude_seen is None:
+            exclude_seen = served.recommender.exclude_seen
         exclude = np.concatenate([known, denied]) if exclude_seen else denied
         found = await served.batcher.ask(Question(known, k, exclude, allowed))
         unknown = list(dict.fromkeys([*unknown, *unknown_denied, *unknown_allowed]))
@@ -265,6 +273,7 @@ class Service:
                     "state": state,
                     "num_items": len(served.recommender.catalogue),
                     "max_history": served.recommender.max_history,
+                    "exclude_seen": served.recommender.exclude_seen,
                     "loaded_at": served.loaded_at.isoformat(timespec="seconds"),
                 }
                 for state, served in both.items()
