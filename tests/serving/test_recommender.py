@@ -73,6 +73,14 @@ def test_fewer_items_than_asked_for_where_no_more_may_be_recommended(shop: Recom
     assert ids_of(shop.recommend([], k=100)) == list("abcdef")
 
 
+def test_more_items_than_there_are_cost_nothing(shop: Recommender) -> None:
+    histories = Histories.from_lists([[1], [2], []])
+    numbers, scores = shop.top_rows(histories, histories, 10**12)
+    assert numbers.tolist() == [[6, 5, 4, 3, 2, 0], [6, 5, 4, 3, 1, 0], [1, 2, 3, 4, 5, 6]]
+    assert scores[0].tolist() == [6, 5, 4, 3, 2, -np.inf]
+    assert shop.recommend([["a"], []], k=10**12) == shop.recommend([["a"], []], k=6)
+
+
 def test_the_model_looks_at_the_newest_items_but_none_of_the_older_ones_is_recommended(
     shop: Recommender,
 ) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from bert4rec.artefact import new_folder
 from tests.serving.servers import BERT4REC, PATIENCE, RunningServer, running, variant
 
 
@@ -321,6 +322,19 @@ def test_a_switched_link_takes_over_in_every_worker(exported_model: Path, tmp_pa
             wait_for_everywhere(server, "two")
         server.process.send_signal(signal.SIGHUP)
         wait_for_everywhere(server, "one")
+    assert load.failures == []
+
+
+def test_a_model_replaced_behind_its_link_takes_over(exported_model: Path, tmp_path: Path) -> None:
+    one, two = (variant(exported_model, tmp_path / name, name) for name in ("one", "two"))
+    current = tmp_path / "current"
+    current.symlink_to(one)
+    with running(current, "--watch") as server, Load(server) as load:
+        load.wait_for("one")
+        with new_folder(current, "model.json", overwrite=True) as folder:
+            shutil.copytree(two, folder, dirs_exist_ok=True)
+        load.wait_for("two")
+    assert current.readlink() == one
     assert load.failures == []
 
 

@@ -238,18 +238,19 @@ class Recommender:
     def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
         """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
 
-        `excluded` has for each history the numbers never to be recommended.
+        They have no more columns than there are items. `excluded` has for each history the numbers never to be
+        recommended.
         """
+        k = min(k, len(self.catalogue))
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
-        recent, width = histories.newest(self.max_history), min(k, len(self.catalogue))
+        recent = histories.newest(self.max_history)
         order = np.argsort(-recent.lengths, kind="stable")
         num_warm = np.count_nonzero(recent.lengths)
         rows, cold = order[:num_warm], order[num_warm:]
         if len(rows):
-            found, found_scores = self._engine_top(recent[rows], excluded[rows], width)
-            numbers[rows, :width] = np.where(found_scores > -np.inf, found, 0)
-            scores[rows, :width] = found_scores
+            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
+            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
         for row in cold:
             not_these = excluded[row : row + 1].flat()[1]
             # The order of the numbers is that of popularity.
