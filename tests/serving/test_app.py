@@ -337,27 +337,28 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
     post_events(client, event("e1"), event("e1"), event("e2", item="who"))
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
+    assert "__" not in response.text
     numbers = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
     expected = {
-        'bert4rec__requests_total{code="200",route="/v1/recommend"}': 3,
-        'bert4rec__requests_total{code="422",route="/v1/recommend"}': 1,
-        'bert4rec__requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
-        'bert4rec__requests_total{code="404",route="other"}': 1,
-        'bert4rec__requests_total{code="202",route="/v1/events"}': 1,
-        'bert4rec__request_duration_seconds_count{route="/v1/recommend"}': 4,
-        "bert4rec__inference_seconds_count": 4,
-        "bert4rec__batch_size_sum": 4,
-        "bert4rec__queue_depth": 0,
-        'bert4rec__fallback_total{reason="empty_history"}': 1,
-        'bert4rec__fallback_total{reason="unknown_items"}': 1,
-        "bert4rec__unknown_items_total": 2,
-        'bert4rec__events_total{result="accepted"}': 1,
-        'bert4rec__events_total{result="duplicates"}': 1,
-        'bert4rec__events_total{result="rejected"}': 1,
-        'bert4rec__model_loads_total{result="loaded"}': 1,
+        'bert4rec_requests_total{code="200",route="/v1/recommend"}': 3,
+        'bert4rec_requests_total{code="422",route="/v1/recommend"}': 1,
+        'bert4rec_requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
+        'bert4rec_requests_total{code="404",route="other"}': 1,
+        'bert4rec_requests_total{code="202",route="/v1/events"}': 1,
+        'bert4rec_request_duration_seconds_count{route="/v1/recommend"}': 4,
+        "bert4rec_inference_duration_seconds_count": 4,
+        "bert4rec_batch_size_sum": 4,
+        "bert4rec_queue_depth": 0,
+        'bert4rec_fallbacks_total{reason="empty_history"}': 1,
+        'bert4rec_fallbacks_total{reason="unknown_items"}': 1,
+        "bert4rec_unknown_items_total": 2,
+        'bert4rec_events_total{result="accepted"}': 1,
+        'bert4rec_events_total{result="duplicates"}': 1,
+        'bert4rec_events_total{result="rejected"}': 1,
+        'bert4rec_model_loads_total{result="loaded"}': 1,
     }
     assert {name: float(numbers[name]) for name in expected} == expected
-    assert any(name.startswith('bert4rec__model_info{name="films"') for name in numbers)
+    assert any(name.startswith('bert4rec_model_info{name="films"') for name in numbers)
 
 
 def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
