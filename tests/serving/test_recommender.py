@@ -133,6 +133,17 @@ def test_similar_items_point_in_the_same_direction() -> None:
         shop.similar("z")
 
 
+def test_an_unknown_item_is_answered_by_the_one_that_was_meant_or_by_how_ids_look() -> None:
+    shop = highest_first(["sku-1", "sku-2"], ["Heat", "Toy Story"])
+    for ask in (shop.similar, lambda item: shop.explain(["sku-1"], item)):
+        with pytest.raises(NotFoundError, match=r"no item 'skv-1'\. Did you mean sku-1 \(Heat\)\?"):
+            ask("skv-1")
+        with pytest.raises(NotFoundError, match=r"no item 'toy story'\. Did you mean sku-2 \(Toy Story\)\?"):
+            ask("toy story")
+        with pytest.raises(NotFoundError, match=r"no item '7'\. One that it knows is 'sku-1'\."):
+            ask(7)
+
+
 def test_a_catalogue_of_another_model_is_refused() -> None:
     shop = highest_first(list("abcd"))
     with pytest.raises(DataError, match="4 items, its catalogue 3"):

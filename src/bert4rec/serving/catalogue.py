@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bert4rec.artefact import write_text
 from bert4rec.errors import DataError
-from bert4rec.serving.ids import PLAIN, as_list, id_text, spellings
+from bert4rec.serving.ids import PLAIN, as_list, id_text, slips, spellings
 
 _NOT_A_WORD = re.compile(r"[^\w\n]+")
 _MOST_WORDS = 8
@@ -71,6 +71,32 @@ class Catalogue:
     def _find(self, text: str) -> int | None:
         numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
         return next(filter(None, numbers), None)
+
+    def near(self, text: str) -> int | None:
+        """The item that somebody may have meant by an unknown id.
+
+        It has the same id but for upper and lower case, or one slip away (of several the most popular), or its title
+        is or begins with the text. No table is kept for this: a million items take less than half a second.
+        """
+        wanted = text.strip().casefold()
+        numbers = range(1, len(self) + 1)
+        same = (number for number in numbers if self.ids[number - 1].casefold() == wanted)
+        slipped = (self._numbers[each] for each in slips(text.strip()) if each in self._numbers)
+        titled = (
+            number
+            for number, title in zip(numbers, self.titles or (), strict=False)
+            if title and len(wanted) > 2 and title.casefold().startswith(wanted)
+        )
+        return (
+            next(same, None)
+            or min(slipped, default=None)
+            or min(titled, key=lambda number: len(self.title_of(number) or ""), default=None)
+        )
+
+    def describe(self, number: int) -> str:
+        """An item for people: its id and its title, if it has one."""
+        title = self.title_of(number)
+        return self.id_of(number) + (f" ({title})" if title else "")
 
     def search(self, text: str, limit: int = 20) -> list[int]:
         """Numbers of the items that `text` may mean, popular ones first.

@@ -339,7 +339,13 @@ class Recommender:
     def _number(self, item: ItemId) -> int:
         number = self.catalogue.number_of(item)
         if number is None:
-            raise NotFoundError(f"The model knows no item {str(item)!r}.")
+            near = self.catalogue.near(str(item))
+            hint = (
+                f"Did you mean {self.catalogue.describe(near)}?"
+                if near
+                else f"One that it knows is {self.catalogue.id_of(1)!r}."
+            )
+            raise NotFoundError(f"The model knows no item {str(item)!r}. {hint}")
         return number
 
     @cached_property
