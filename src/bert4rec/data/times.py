@@ -19,17 +19,6 @@ EPOCH_RANGES = {
     unit: (round(_SMALLEST[unit]), round(LATEST / factor)) for unit, factor in _MICROSECONDS_PER.items()
 }
 """Unit → the smallest and the largest number that, alone, is read as a time since 1970 in it."""
-
-
-def read_epoch(number: float) -> int | None:
-    """A single number since 1970 as microseconds, its unit told by its size; None where it is no such time."""
-    for unit, (smallest, largest) in EPOCH_RANGES.items():
-        if smallest <= number <= largest:
-            # Nanoseconds have more digits than a float.
-            return int(number) // 1000 if unit == "nanoseconds" else round(number * _MICROSECONDS_PER[unit])
-    return None
-
-
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
 
 
@@ -87,6 +76,15 @@ def parse_moment(text: str) -> int:
             f"{text!r} is not a date. Write 2024, 2024-01-31, 2024-01-31T12:00:00 or epoch seconds."
         ) from error
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def read_epoch(number: float) -> int | None:
+    """A single number since 1970 as microseconds, its unit told by its size; None where it is no such time."""
+    for unit, (smallest, largest) in EPOCH_RANGES.items():
+        if smallest <= number <= largest:
+            # Nanoseconds have more digits than a float.
+            return int(number) // 1000 if unit == "nanoseconds" else round(number * _MICROSECONDS_PER[unit])
+    return None
 
 
 def format_moment(micros: int) -> str:

@@ -40,7 +40,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, eq=False)
 class OrNumber:
-    """Takes a number in place of a text. Texts are looked at first, so they take no longer than without this."""
+    """Takes a number in place of a text. Texts are looked at first, so they take hardly longer than without this."""
 
     read: Callable[[Any], object]
     """Makes of a number what would be made of the text; raises ValueError for anything else."""

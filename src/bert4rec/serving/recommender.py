@@ -164,9 +164,10 @@ class Recommender:
         """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
 
         A list of histories gets a list of answers; an empty list is one history without items. Lists may be tuples,
-        arrays, columns of a table or whatever else can be gone through in order. Items of the
-        history are not recommended again unless `exclude_seen` is False; those in `deny` never are; with `allow`,
-        nothing else is.
+        arrays, columns of a table or whatever else can be gone through in order.
+
+        Items of the history are not recommended again unless `exclude_seen` is False; those in `deny` never are;
+        with `allow`, nothing else is.
         """
         check_k(k)
         histories = as_list(history, "history", ordered=True)
