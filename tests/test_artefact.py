@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.artefact import new_folder, read_manifest, verify_files, write_manifest
+from bert4rec.artefact import held, new_folder, read_manifest, verify_files, write_manifest
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
 
@@ -82,6 +82,39 @@ def test_of_two_that_make_the_same_folder_the_first_to_finish_keeps_it(tmp_path:
     with pytest.raises(UsageError, match="--overwrite"), new_folder(tmp_path / "thing", "thing.json"):
         write(tmp_path / "thing", "the other's")
     assert (tmp_path / "thing" / "data.txt").read_text() == "the other's"
+
+
+def test_behind_a_link_the_folder_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    write(tmp_path / "models" / "one", "old")
+    current, other = tmp_path / "current", tmp_path / "other"
+    current.symlink_to("models/one")
+    other.symlink_to(current)
+    with pytest.raises(UsageError, match="current exists already"):
+        write(current, "new")
+    write(other, "new", overwrite=True)
+    assert (current.readlink(), other.readlink()) == (Path("models/one"), current)
+    assert (tmp_path / "models" / "one" / "data.txt").read_text() == "new"
+    assert names_in(tmp_path / "models") == ["one"]
+    assert sorted(names_in(tmp_path)) == ["current", "models", "other"]
+
+
+def test_a_link_to_nothing_gets_its_folder(tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tmp_path / "models" / "one")
+    write(link)
+    read(tmp_path / "models" / "one")
+    assert link.is_symlink()
+
+
+def test_a_link_to_nothing_can_be_held(tmp_path: Path) -> None:
+    link, folder = tmp_path / "run", tmp_path / "runs" / "one"
+    link.symlink_to(folder)
+    with held(link, wait=False):
+        with pytest.raises(UsageError, match="Another process is at work"), held(folder, wait=False):
+            pass
+        (link / "config.json").write_text("{}")
+    assert names_in(folder) == ["config.json"]
+    assert link.is_symlink()
 
 
 def test_a_changed_a_cut_and_a_missing_file_are_named(tmp_path: Path) -> None:

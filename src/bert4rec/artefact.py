@@ -25,10 +25,11 @@ Manifest = dict[str, Any]
 def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise.
 
-    Only a folder of the same kind, told by its manifest, is ever replaced.
+    Only a folder of the same kind, told by its manifest, is ever replaced. A link stays, and what it leads to is
+    replaced.
     """
-    target = target.absolute()
     refuse_existing(target, manifest, overwrite=overwrite)
+    target = behind_links(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid4().hex[:8]
     unfinished = target.parent / f".{target.name}.unfinished-{mark}"
@@ -50,12 +51,18 @@ def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Itera
         shutil.rmtree(replaced, ignore_errors=True)
 
 
+def behind_links(path: Path) -> Path:
+    """Where `path` leads, whether anything is there or not: to rename something to a link would replace the link."""
+    return Path(os.path.realpath(path))
+
+
 @contextmanager
 def held(folder: Path, *, wait: bool) -> Iterator[None]:
     """Have a folder, made if need be, to oneself; where another process has it, wait for it or refuse.
 
     Where nothing was left in it, it is removed in the end.
     """
+    folder = behind_links(folder)
     while (handle := _lock(folder, wait=wait)) is None:
         pass
     try:

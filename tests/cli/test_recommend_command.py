@@ -81,6 +81,17 @@ def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.Capture
     assert "does not know nothing; skipped" in printed.err
 
 
+def test_a_slip_in_an_id_and_a_title_are_answered_by_the_id(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("recommend", folder / "run", "--history", "itm-3,title of ITEM-14,nothing", "-k", "1")
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        "does not know itm-3, title of ITEM-14, nothing; skipped. "
+        "Did you mean item-3 (Title of item-3) and item-14 (Title of item-14)?" in said
+    )
+
+
 def test_one_of_something_is_not_spoken_of_as_many(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +122,7 @@ def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
 def test_a_user_of_the_dataset_is_asked_for_by_id(folder: Path, ask: Ask) -> None:
     by_user = ask(folder / "run", "--user", "user-5")
     assert by_user == ask(folder / "run", "--history", ",".join(actions_of("user-5", folder)))
-    assert by_user == ask(folder / "run", "--user", "user-5", "--data", folder / "data")
+    assert by_user == ask(folder / "run", "--user", " user-5 ", "--data", folder / "data")
 
 
 def test_models_that_know_only_their_users_answer_for_those(folder: Path, ask: Ask) -> None:
@@ -177,6 +188,8 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
             4,
             "knows no user 'nobody'; one that it knows is 'user-0'. Users with fewer than 5 actions were dropped",
         ),
+        (["run", "--user", "usr-12"], 4, r"knows no user 'usr-12'; did you mean 'user-12'\?"),
+        (["run", "--user", "USER-12"], 4, r"knows no user 'USER-12'; did you mean 'user-12'\?"),
         (["run", "--user", "user-1", "--data", "nowhere"], 4, "--data"),
         (["data", "--history", "item-1"], 4, "is not a run"),
         (["bpr-mf", "--history", "item-1"], 2, "--user ID"),

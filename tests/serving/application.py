@@ -1,5 +1,6 @@
 """The service as an application, in this process, and what its answers are checked for."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def event(
     return {"event_id": event_id, "user_id": user, "item_id": item, "timestamp": at}
 
 
-def post_events(client: TestClient, *events: dict[str, str]) -> dict[str, Any]:
+def post_events(client: TestClient, *events: Mapping[str, object]) -> dict[str, Any]:
     response = client.post("/v1/events", json={"events": list(events)})
     assert response.status_code == 202, response.text
     answer: dict[str, Any] = response.json()

@@ -99,13 +99,22 @@ def running(
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def variant(model: Path, target: Path, version: str, *, favourite: int | None = None) -> Path:
-    """The same model under another version; with a favourite, that item is recommended above all others."""
+def variant(
+    model: Path, target: Path, version: str, *, favourite: int | None = None, whole_numbers: bool = False
+) -> Path:
+    """The same model under another version; with a favourite, that item is recommended above all others.
+
+    With whole numbers, its ids are 1, 2, … in place of i1, i2, …
+    """
     shutil.copytree(model, target)
     manifest = json.loads((target / "model.json").read_text())
     if favourite:
         bias = np.load(target / "bias.npy")
         bias[favourite - 1] += 1000
         np.save(target / "bias.npy", bias)
+    if whole_numbers:
+        catalogue = json.loads((target / "catalogue.json").read_text())
+        ids = [each.removeprefix("i") for each in catalogue["ids"]]
+        (target / "catalogue.json").write_text(json.dumps({**catalogue, "ids": ids, "whole_numbers": True}))
     write_manifest(target, "model.json", {**manifest, "version": version})
     return target

@@ -176,6 +176,64 @@ def test_a_history_comes_back_in_order_and_can_be_deleted(client: TestClient) ->
     assert client.get("/v1/users/u1/history").json() == {"events": []}
 
 
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (1767225600, "2026-01-01T00:00:00Z"),
+        (1767225600.5, "2026-01-01T00:00:00.500000Z"),
+        (1767225600123, "2026-01-01T00:00:00.123000Z"),
+        (1767225600123456, "2026-01-01T00:00:00.123456Z"),
+        (1767225600123456789, "2026-01-01T00:00:00.123456Z"),
+        (17, "1970-01-01T00:00:17Z"),
+    ],
+)
+def test_a_moment_may_be_a_number_since_1970_in_any_unit(
+    client: TestClient, number: float, moment: str
+) -> None:
+    post_events(client, {**event("e1"), "timestamp": number})
+    (kept,) = client.get("/v1/users/u1/history").json()["events"]
+    assert kept["timestamp"] == moment
+
+
+@pytest.mark.parametrize("six", [6, 6.0, "6", " 6 ", "6.0"])
+def test_ids_may_be_numbers_wherever_they_stand(exported_model: Path, tmp_path: Path, six: object) -> None:
+    """As a log has them, and as tools write them that know whole numbers only as floats."""
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    number = (
+        6 if isinstance(six, str) else six
+    )  # of users and events nothing is known that would tell "6.0" is 6
+    sent = {
+        "event_id": number,
+        "user_id": number,
+        "item_id": six,
+        "timestamp": 1767225600,
+        "event_type": number,
+    }
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+
+        def ask(path: str, body: object) -> dict[str, Any]:
+            answer: dict[str, Any] = client.post(path, json=body).json()
+            return {name: answer[name] for name in answer if name not in ("recommendation_id", "took_ms")}
+
+        def by(item: object) -> list[tuple[str, object]]:
+            return [
+                ("/v1/recommend", {"history": [item], "candidates": [item, "7"], "exclude_seen": False}),
+                ("/v1/recommend", {"history": ["1"], "candidates": ["6", "7"], "exclude_items": [item]}),
+                ("/v1/rank", {"history": [item], "items": [item, "9"]}),
+                ("/v1/explain", {"history": [item], "item_id": item}),
+            ]
+
+        for (path, body), (_, plain) in zip(by(six), by("6"), strict=True):
+            assert ask(path, body) == ask(path, plain)
+        assert client.post("/v1/events", json={"events": [sent]}).json()["accepted"] == 1
+        (kept,) = client.get("/v1/users/6/history").json()["events"]
+        assert [kept[name] for name in ("event_id", "user_id", "item_id", "event_type")] == ["6"] * 4
+        assert ask("/v1/recommend", {"user_id": number}) == ask("/v1/recommend", {"user_id": "6"})
+        assert client.post("/v1/recommend", json={"user_id": number}).json()["context"]["used"] == 1
+        batch = client.post("/v1/recommend/batch", json={"requests": [{"history": [six]}]}).json()
+        assert batch["results"][0]["context"] == {"source": "request", "used": 1, "unknown_items": []}
+
+
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
 def test_moments_at_the_edge_of_the_calendar_come_back(client: TestClient, moment: str) -> None:
     post_events(client, event("e1", at=moment))
@@ -197,7 +255,12 @@ LONG = "x" * 257
         ("/v1/recommend", {"history": ["i1"] * 1001}, "history"),
         ("/v1/recommend", {"history": ["i1", LONG]}, "history.1"),
         ("/v1/recommend", {"history": [""]}, "history.0"),
-        ("/v1/recommend", {"history": [1]}, "history.0"),
+        ("/v1/recommend", {"history": ["i1", True]}, "history.1"),
+        ("/v1/recommend", {"history": [1.5]}, "history.0"),
+        ("/v1/recommend", {"history": [1e300]}, "history.0"),
+        ("/v1/recommend", {"history": [None]}, "history.0"),
+        ("/v1/recommend", {"history": [["i1"]]}, "history.0"),
+        ("/v1/recommend", {"user_id": False}, "user_id"),
         ("/v1/recommend", {"history": ["a\0"]}, "history.0"),
         ("/v1/recommend", {"user_id": "a\nb"}, "user_id"),
         ("/v1/events", {"events": [event("e", user="a\x7f")]}, "events.0.user_id"),
@@ -210,7 +273,10 @@ LONG = "x" * 257
         ("/v1/explain", {"history": ["i1"]}, "item_id"),
         ("/v1/events", {"events": [event("e")] * 1001}, "events"),
         ("/v1/events", {"events": [event("e", at="2026-01-01T00:00:00")]}, "events.0.timestamp"),
-        ("/v1/events", {"events": [{**event("e"), "timestamp": 17}]}, "events.0.timestamp"),
+        *(
+            ("/v1/events", {"events": [{**event("e"), "timestamp": moment}]}, "events.0.timestamp")
+            for moment in (-17, 1e10, 1e300, True, None)
+        ),
         ("/v1/events", {"events": [event(LONG)]}, "events.0.event_id"),
     ],
 )
@@ -236,7 +302,11 @@ def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
             {"history": ["i1"], "user_id": "u"},
             "history: send either history or user_id, not both",
         ),
-        ("/v1/recommend", {"history": [1193]}, "history.0: must be a text, in quotes"),
+        (
+            "/v1/recommend",
+            {"history": [11.93]},
+            "history.0: must be a text of 1 to 256 characters, none of them a control character, or a whole number",
+        ),
         ("/v1/rank", {"items": ["i1"], "user_id": "u"}, "history: missing; user_id: unknown field"),
         ("/v1/events", {"events": [{**event("e"), "tpye": "buy"}]}, "events.0.tpye: unknown field"),
     ],
@@ -337,27 +407,28 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
     post_events(client, event("e1"), event("e1"), event("e2", item="who"))
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
+    assert "__" not in response.text
     numbers = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
     expected = {
-        'bert4rec__requests_total{code="200",route="/v1/recommend"}': 3,
-        'bert4rec__requests_total{code="422",route="/v1/recommend"}': 1,
-        'bert4rec__requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
-        'bert4rec__requests_total{code="404",route="other"}': 1,
-        'bert4rec__requests_total{code="202",route="/v1/events"}': 1,
-        'bert4rec__request_duration_seconds_count{route="/v1/recommend"}': 4,
-        "bert4rec__inference_seconds_count": 4,
-        "bert4rec__batch_size_sum": 4,
-        "bert4rec__queue_depth": 0,
-        'bert4rec__fallback_total{reason="empty_history"}': 1,
-        'bert4rec__fallback_total{reason="unknown_items"}': 1,
-        "bert4rec__unknown_items_total": 2,
-        'bert4rec__events_total{result="accepted"}': 1,
-        'bert4rec__events_total{result="duplicates"}': 1,
-        'bert4rec__events_total{result="rejected"}': 1,
-        'bert4rec__model_loads_total{result="loaded"}': 1,
+        'bert4rec_requests_total{code="200",route="/v1/recommend"}': 3,
+        'bert4rec_requests_total{code="422",route="/v1/recommend"}': 1,
+        'bert4rec_requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
+        'bert4rec_requests_total{code="404",route="other"}': 1,
+        'bert4rec_requests_total{code="202",route="/v1/events"}': 1,
+        'bert4rec_request_duration_seconds_count{route="/v1/recommend"}': 4,
+        "bert4rec_inference_duration_seconds_count": 4,
+        "bert4rec_batch_size_sum": 4,
+        "bert4rec_queue_depth": 0,
+        'bert4rec_fallbacks_total{reason="empty_history"}': 1,
+        'bert4rec_fallbacks_total{reason="unknown_items"}': 1,
+        "bert4rec_unknown_items_total": 2,
+        'bert4rec_events_total{result="accepted"}': 1,
+        'bert4rec_events_total{result="duplicates"}': 1,
+        'bert4rec_events_total{result="rejected"}': 1,
+        'bert4rec_model_loads_total{result="loaded"}': 1,
     }
     assert {name: float(numbers[name]) for name in expected} == expected
-    assert any(name.startswith('bert4rec__model_info{name="films"') for name in numbers)
+    assert any(name.startswith('bert4rec_model_info{name="films"') for name in numbers)
 
 
 def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from bert4rec.data.columns import ColumnRequest
 from bert4rec.errors import Bert4RecError, DataError, UsageError
+from bert4rec.serving import bulk
 from bert4rec.serving.bulk import Request, Tally, recommend_file
 from bert4rec.serving.recommender import Recommender
 from tests.conftest import MakeDataset
@@ -77,6 +78,20 @@ def test_no_more_than_a_part_is_asked_at_a_time(shop: Recommender, tmp_path: Pat
     assert max(asked(shop)) <= 2
     assert reports == [(2, None), (4, None), (6, None), (7, None)]
     assert pl.read_parquet(tmp_path / "parts.parquet").rows() == expected(shop)
+
+
+def test_the_more_is_recommended_the_fewer_users_are_asked_at_a_time(
+    shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    monkeypatch.setattr(bulk, "ANSWERS_PER_PART", 2 * len(IDS))
+    leave_parts(shop, Request(source, target, k=10**12))
+    assert recommend_file(shop, Request(source, target, k=10**12)).resumed == 2
+    assert max(asked(shop)) <= 2
+    assert pl.read_parquet(target).rows() == expected(shop, k=len(IDS))
+    monkeypatch.setattr(bulk, "ANSWERS_PER_PART", 1)
+    recommend_file(shop, Request(source, tmp_path / "one-by-one.parquet"))
+    assert pl.read_parquet(tmp_path / "one-by-one.parquet").rows() == expected(shop)
 
 
 def as_parquet(path: Path) -> Path:
@@ -175,6 +190,7 @@ def test_seen_items_may_be_recommended_again(shop: Recommender, tmp_path: Path) 
 INTERRUPTED = """
 import os, resource, signal, sys
 from pathlib import Path
+from bert4rec.serving import bulk
 from bert4rec.serving.bulk import Request, recommend_file
 from tests.serving.test_bulk import IDS
 from tests.serving.tiny import highest_first
@@ -273,6 +289,17 @@ def test_an_output_that_exists_is_replaced_only_when_told(shop: Recommender, tmp
     assert target.read_text() == "precious"
     recommend_file(shop, Request(source, target), overwrite=True)
     assert target.read_text().startswith("user,rank,item,score,fallback\n")
+
+
+def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender, tmp_path: Path) -> None:
+    source, link = write_lists(tmp_path / "in.parquet"), tmp_path / "newest.csv"
+    for name in ("yesterday.csv", "not-yet-there/today.csv"):
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+        recommend_file(shop, Request(source, link), overwrite=True)
+        recommend_file(shop, Request(source, link), overwrite=True)
+        assert link.readlink() == Path(name)
+        assert (tmp_path / name).read_text().startswith("user,rank,item,score,fallback\n")
 
 
 @pytest.mark.parametrize(

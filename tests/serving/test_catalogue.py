@@ -60,6 +60,33 @@ def test_titles_come_before_ids_and_the_very_id_before_longer_ones() -> None:
     assert shop.search("13") == [3, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("SKU-0012", 1),  # upper and lower case
+        (" sku-012", 1),  # a letter left out
+        ("sku-00122", 1),  # one too many
+        ("sku_0012", 1),
+        ("sku-0029", 2),
+        ("sku-0102", 1),  # two letters in the wrong order
+        ("sku-0022", 1),  # both are one slip away; the first is more popular
+        ("toy story", 3),
+        ("Toy Story 2", 2),
+        ("toy", 3),
+        ("to", None),
+        ("story", None),
+        ("unheard-of", None),
+        ("x" * 10_000, None),
+        ("", None),
+    ],
+)
+def test_an_unknown_id_leads_to_the_item_that_was_meant(text: str, number: int | None) -> None:
+    titles = ["Heat (1995)", "Toy Story 2 (1999)", "Toy Story (1995)", None]
+    shop = catalogue(titles, ["sku-0012", "sku-0020", "sku-9000", "other"])
+    assert shop.near(text) == number
+    assert catalogue(None, ["sku-0012", "sku-0020"]).near("toy story") is None
+
+
 def test_no_more_is_found_than_was_asked_for() -> None:
     assert catalogue(["same"] * 50).search("same", limit=3) == [1, 2, 3]
 

@@ -150,10 +150,10 @@ def test_clients_that_hang_up_are_forgotten(exported_model: Path) -> None:
                 connection.sendall(whole if number % 2 else whole[:-10])
                 # Closing then means a reset, as when a process dies or a cable is cut.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        while metric(client, 'bert4rec__requests_total{code="499",route="/v1/recommend"}') < 100:
+        while metric(client, 'bert4rec_requests_total{code="499",route="/v1/recommend"}') < 100:
             pass
         assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200
-        assert metric(client, "bert4rec__queue_depth") == 0
+        assert metric(client, "bert4rec_queue_depth") == 0
         assert server.stop() == 0
         assert "Traceback" not in server.log
 

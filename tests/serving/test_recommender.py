@@ -74,6 +74,14 @@ def test_fewer_items_than_asked_for_where_no_more_may_be_recommended(shop: Recom
     assert ids_of(shop.recommend([], k=100)) == list("abcdef")
 
 
+def test_more_items_than_there_are_cost_nothing(shop: Recommender) -> None:
+    histories = Histories.from_lists([[1], [2], []])
+    numbers, scores = shop.top_rows(histories, histories, 10**12)
+    assert numbers.tolist() == [[6, 5, 4, 3, 2, 0], [6, 5, 4, 3, 1, 0], [1, 2, 3, 4, 5, 6]]
+    assert scores[0].tolist() == [6, 5, 4, 3, 2, -np.inf]
+    assert shop.recommend([["a"], []], k=10**12) == shop.recommend([["a"], []], k=6)
+
+
 def test_the_model_looks_at_the_newest_items_but_none_of_the_older_ones_is_recommended(
     shop: Recommender,
 ) -> None:
@@ -124,6 +132,17 @@ def test_similar_items_point_in_the_same_direction() -> None:
     assert ids_of(shop.similar("b", k=1)) == ["c"]
     with pytest.raises(NotFoundError, match="no item 'z'"):
         shop.similar("z")
+
+
+def test_an_unknown_item_is_answered_by_the_one_that_was_meant_or_by_how_ids_look() -> None:
+    shop = highest_first(["sku-1", "sku-2"], ["Heat", "Toy Story"])
+    for ask in (shop.similar, lambda item: shop.explain(["sku-1"], item)):
+        with pytest.raises(NotFoundError, match=r"no item 'skv-1'\. Did you mean sku-1 \(Heat\)\?"):
+            ask("skv-1")
+        with pytest.raises(NotFoundError, match=r"no item 'toy story'\. Did you mean sku-2 \(Toy Story\)\?"):
+            ask("toy story")
+        with pytest.raises(NotFoundError, match=r"no item '7'\. One that it knows is 'sku-1'\."):
+            ask(7)
 
 
 def test_a_catalogue_of_another_model_is_refused() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from bert4rec.artefact import new_folder
 from tests.serving.servers import BERT4REC, PATIENCE, RunningServer, running, variant
 
 
@@ -211,8 +212,8 @@ def test_several_workers_share_the_store_and_add_up_their_metrics(
         with server.client() as client:
             metrics = client.get("/metrics").text
             assert len(client.get("/v1/users/u/history").json()["events"]) == sent // 2
-        assert f'bert4rec__requests_total{{code="202",route="/v1/events"}} {sent}.0' in metrics
-        assert f'bert4rec__events_total{{result="accepted"}} {sent // 2}.0' in metrics
+        assert f'bert4rec_requests_total{{code="202",route="/v1/events"}} {sent}.0' in metrics
+        assert f'bert4rec_events_total{{result="accepted"}} {sent // 2}.0' in metrics
         assert server.stop() == 0
     assert list(tmp_path.glob("bert4rec-metrics-*")) == []
 
@@ -300,11 +301,11 @@ def test_a_model_replaced_under_load_takes_over_without_a_failed_request(
         server.process.send_signal(signal.SIGHUP)
         load.wait_for("two")
         metrics = client.get("/metrics").text
-        assert 'bert4rec__model_loads_total{result="loaded"} 2.0' in metrics
-        assert 'bert4rec__model_loads_total{result="failed"} 1.0' in metrics
-        assert 'bert4rec__model_loads_total{result="rolled_back"} 2.0' in metrics
-        assert 'bert4rec__model_info{name="films",version="two"} 1.0' in metrics
-        assert 'bert4rec__model_info{name="films",version="one"} 0.0' in metrics
+        assert 'bert4rec_model_loads_total{result="loaded"} 2.0' in metrics
+        assert 'bert4rec_model_loads_total{result="failed"} 1.0' in metrics
+        assert 'bert4rec_model_loads_total{result="rolled_back"} 2.0' in metrics
+        assert 'bert4rec_model_info{name="films",version="two"} 1.0' in metrics
+        assert 'bert4rec_model_info{name="films",version="one"} 0.0' in metrics
     assert load.failures == []
 
 
@@ -321,6 +322,19 @@ def test_a_switched_link_takes_over_in_every_worker(exported_model: Path, tmp_pa
             wait_for_everywhere(server, "two")
         server.process.send_signal(signal.SIGHUP)
         wait_for_everywhere(server, "one")
+    assert load.failures == []
+
+
+def test_a_model_replaced_behind_its_link_takes_over(exported_model: Path, tmp_path: Path) -> None:
+    one, two = (variant(exported_model, tmp_path / name, name) for name in ("one", "two"))
+    current = tmp_path / "current"
+    current.symlink_to(one)
+    with running(current, "--watch") as server, Load(server) as load:
+        load.wait_for("one")
+        with new_folder(current, "model.json", overwrite=True) as folder:
+            shutil.copytree(two, folder, dirs_exist_ok=True)
+        load.wait_for("two")
+    assert current.readlink() == one
     assert load.failures == []
 
 

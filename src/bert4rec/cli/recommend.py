@@ -12,7 +12,11 @@ from bert4rec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from bert4rec.data.dataset import Dataset
+    from bert4rec.serving.catalogue import Catalogue
     from bert4rec.serving.recommender import Recommendation, Recommender
+
+MOST_HINTS = 3
+"""At what unknown items may have meant. Who has more of them has taken another catalogue, not slipped."""
 
 
 def recommend_command(
@@ -99,13 +103,13 @@ def recommend_command(
     if source is not None and output is not None:
         _recommend_file(options, source, output, columns, overwrite=overwrite)
         return
-    found = (
+    found, catalogue = (
         options.for_history(_ids(history) or []) if history is not None else options.for_user(str(user), data)
     )
     if json:
         print_json(asdict(found))
     else:
-        _show(found)
+        _show(found, catalogue)
 
 
 @dataclass(frozen=True)
@@ -128,12 +132,15 @@ class _Options:
             require_torch()
         return Recommender.load(self.model, threads=self.threads, device=self.device)
 
-    def for_history(self, history: list[str]) -> "Recommendation":
-        return self.load().recommend(
+    def for_history(self, history: list[str]) -> "tuple[Recommendation, Catalogue]":
+        recommender = self.load()
+        found = recommender.recommend(
             history, self.k, exclude_seen=self.exclude_seen, allow=self.allow, deny=self.deny
         )
+        return found, recommender.catalogue
 
-    def for_user(self, user: str, data: Path | None) -> "Recommendation":
+    def for_user(self, user: str, data: Path | None) -> "tuple[Recommendation, Catalogue]":
+        from bert4rec.serving.catalogue import Catalogue
         from bert4rec.serving.known_users import history_of, recommend_to_user, user_number
         from bert4rec.serving.recommender import is_exported
 
@@ -153,8 +160,10 @@ class _Options:
             return self.for_history(history_of(dataset, number))
         run.verify()
         run.plan.check_dataset(dataset)
-        return recommend_to_user(
+        catalogue = Catalogue.read_table(run.path / "items.parquet")
+        found = recommend_to_user(
             run,
+            catalogue,
             dataset,
             number,
             place(self.device),
@@ -163,6 +172,7 @@ class _Options:
             allow=self.allow,
             deny=self.deny,
         )
+        return found, catalogue
 
 
 def _recommend_file(
@@ -197,9 +207,12 @@ def _recommend_file(
     say(f"Wrote {output}: {count(tally.users, 'user')}.")
 
 
-def _show(found: "Recommendation") -> None:
+def _show(found: "Recommendation", catalogue: "Catalogue") -> None:
     if found.unknown_items:
-        warn(f"The model does not know {', '.join(found.unknown_items)}; skipped.")
+        near = filter(None, map(catalogue.near, found.unknown_items[:MOST_HINTS]))
+        meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
+        hint = f" Did you mean {meant}?" if meant else ""
+        warn(f"The model does not know {', '.join(found.unknown_items)}; skipped.{hint}")
     if found.fallback:
         warn("No known item to go by: these are the most popular ones.")
     if not found.items:

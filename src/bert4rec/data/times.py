@@ -15,6 +15,10 @@ _SMALLEST = {"nanoseconds": 1e17, "microseconds": 1e14, "milliseconds": 1e11, "s
 coarser unit and before 1974 in the finer one."""
 EARLIEST, LATEST = -2_208_988_800_000_000, 7_258_118_400_000_000
 """1900 and 2200: a time outside is in another unit than the rest, or a mistake."""
+EPOCH_RANGES = {
+    unit: (round(_SMALLEST[unit]), round(LATEST / factor)) for unit, factor in _MICROSECONDS_PER.items()
+}
+"""Unit → the smallest and the largest number that, alone, is read as a time since 1970 in it."""
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
 
 
@@ -72,6 +76,15 @@ def parse_moment(text: str) -> int:
             f"{text!r} is not a date. Write 2024, 2024-01-31, 2024-01-31T12:00:00 or epoch seconds."
         ) from error
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+def read_epoch(number: float) -> int | None:
+    """A single number since 1970 as microseconds, its unit told by its size; None where it is no such time."""
+    for unit, (smallest, largest) in EPOCH_RANGES.items():
+        if smallest <= number <= largest:
+            # Nanoseconds have more digits than a float.
+            return int(number) // 1000 if unit == "nanoseconds" else round(number * _MICROSECONDS_PER[unit])
+    return None
 
 
 def format_moment(micros: int) -> str:

@@ -1,6 +1,9 @@
 """The shapes of requests and answers, and their limits. The OpenAPI document is made from these."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeGuard
 
 from annotated_types import Len
 from pydantic import (
@@ -10,10 +13,14 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StringConstraints,
     Tag,
 )
+from pydantic_core import CoreSchema, core_schema
 
+from bert4rec.data.times import EPOCH_RANGES, read_epoch
 from bert4rec.serving.problems import BY_HISTORY, BY_USER
 
 MAX_K = 500
@@ -23,13 +30,90 @@ MAX_RANKED = 1000
 MAX_EVENTS = 1000
 MAX_BATCH = 256
 MAX_ID = 256
+LARGEST_NUMBER = 10**20
+"""As an id: holds all of 64 bits, and is the same number to those who read the document with floats."""
 MAX_BODY = 2**20
 """Bytes."""
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, eq=False)
+class OrNumber:
+    """Takes a number in place of a text. Texts are looked at first, so they take hardly longer than without this."""
+
+    read: Callable[[Any], object]
+    """Makes of a number what would be made of the text; raises ValueError for anything else."""
+    schemas: tuple[dict[str, Any], ...]
+    """Those numbers, in JSON Schema."""
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.union_schema(
+            [handler(source), core_schema.no_info_plain_validator_function(self.read)],
+            mode="left_to_right",
+            custom_error_type="text_or_number",
+            custom_error_message=f"must be {self.expected}",
+        )
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema["choices"][0]), *self.schemas]}
+
+
+def _number_as_id(value: object) -> str:
+    if _is_number(value) and abs(value) <= LARGEST_NUMBER and value == int(value):
+        return str(int(value))
+    raise ValueError
+
+
+def _number_as_moment(value: object) -> datetime:
+    micros = read_epoch(value) if _is_number(value) else None
+    if micros is None:
+        raise ValueError
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 # No control characters: PostgreSQL cannot store NUL, and a path with a line end finds no route.
 Id = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+AnyId = Annotated[
+    Id,
+    OrNumber(
+        _number_as_id,
+        (
+            {
+                "type": "integer",
+                "minimum": -LARGEST_NUMBER,
+                "maximum": LARGEST_NUMBER,
+                "description": "As its text.",
+            },
+        ),
+        f"a text of 1 to {MAX_ID} characters, none of them a control character, or a whole number",
+    ),
+]
+"""In a body: many logs have whole numbers for ids, which some tools write as 6.0."""
+Moment = Annotated[
+    AwareDatetime,
+    OrNumber(
+        _number_as_moment,
+        tuple(
+            {
+                "type": "number",
+                "minimum": smallest,
+                "maximum": largest,
+                "description": f"{unit.capitalize()} since 1970.",
+            }
+            for unit, (smallest, largest) in EPOCH_RANGES.items()
+        ),
+        "a time as in 2026-01-31T12:00:00Z, with its time zone, or a number since 1970: seconds, milliseconds, "
+        "microseconds or nanoseconds, told apart by their size",
+    ),
+]
 History = Annotated[
-    list[Id],
+    list[AnyId],
     Len(max_length=MAX_HISTORY),
     Field(description="Item ids, oldest first. The model looks at the newest."),
 ]
@@ -60,10 +144,10 @@ class Options(Shape):
     exclude_seen: bool | None = Field(
         None, description="Leave out the items of the history. Without it, as the model's data has it."
     )
-    exclude_items: list[Id] = Field(
+    exclude_items: list[AnyId] = Field(
         default=[], max_length=MAX_CANDIDATES, description="Never recommend these."
     )
-    candidates: list[Id] | None = Field(
+    candidates: list[AnyId] | None = Field(
         None, max_length=MAX_CANDIDATES, description="Recommend nothing but these."
     )
 
@@ -77,7 +161,7 @@ class ByHistory(Options):
 class ByUser(Options):
     """Recommend by the events that were stored for a user."""
 
-    user_id: Id
+    user_id: AnyId
 
 
 def _kind(value: Any) -> str:
@@ -100,25 +184,27 @@ class RankRequest(Shape):
     """Put the named items in order, items of the history included."""
 
     history: History
-    items: list[Id] = Field(min_length=1, max_length=MAX_RANKED)
+    items: list[AnyId] = Field(min_length=1, max_length=MAX_RANKED)
 
 
 class ExplainRequest(Shape):
     history: History
-    item_id: Id
+    item_id: AnyId
 
 
 class EventIn(Shape):
     """One action of a user."""
 
-    event_id: Id = Field(
+    event_id: AnyId = Field(
         description="Chosen by the sender. A repeated id counts once, so requests can be repeated."
     )
-    user_id: Id
-    item_id: Id
-    timestamp: AwareDatetime = Field(description="RFC 3339, with its time zone.")
-    event_type: Id | None = Field(None, description="Kept, not interpreted.")
-    recommendation_id: Id | None = Field(None, description="Of the answer that led to this action.")
+    user_id: AnyId
+    item_id: AnyId
+    timestamp: Moment = Field(
+        description="RFC 3339, with its time zone; or a number since 1970, its unit told by its size."
+    )
+    event_type: AnyId | None = Field(None, description="Kept, not interpreted.")
+    recommendation_id: AnyId | None = Field(None, description="Of the answer that led to this action.")
 
 
 class EventsRequest(Shape):

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from bert4rec.artefact import write_text
+from bert4rec.artefact import behind_links, write_text
 from bert4rec.data.columns import ColumnRequest
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 USERS_PER_PART = 2**14
 """How much is held in memory, and how much work a killed process can lose."""
+ANSWERS_PER_PART = 2**24
+"""The same, where many items are recommended to each user."""
 ENDINGS = (".parquet", ".csv", ".jsonl")
 
 Progress = Callable[[int, int | None], None]
@@ -64,6 +66,11 @@ class Request:
         if self.target.exists() and not overwrite:
             raise UsageError(f"{self.target} exists already. Choose another name, or pass --overwrite.")
 
+    def per_part(self, recommender: Recommender) -> int:
+        """How many users are answered at a time."""
+        most = max(1, ANSWERS_PER_PART // min(self.k, len(recommender.catalogue)))
+        return min(self.users_per_part, most)
+
     def fingerprint(self, recommender: Recommender) -> dict[str, Any]:
         """All that decides the content of the parts."""
         facts = [(path, path.stat()) for path in input_files(self.source)]
@@ -73,7 +80,7 @@ class Request:
             "k": self.k,
             "exclude_seen": self.leaves_out_seen(recommender),
             "columns": vars(self.columns),
-            "users_per_part": self.users_per_part,
+            "users_per_part": self.per_part(recommender),
         }
 
 
@@ -98,9 +105,8 @@ def recommend_file(
 ) -> Tally:
     """Write `request.target`, which is whole or not there. Goes on where an earlier call was cut off."""
     request.check_target(overwrite=overwrite)
-    total, users = read_users(
-        request.source, request.columns, recommender.catalogue, per_part=request.users_per_part
-    )
+    per_part = request.per_part(recommender)
+    total, users = read_users(request.source, request.columns, recommender.catalogue, per_part=per_part)
     _open_parts(request, recommender, overwrite=overwrite)
     tally = Tally()
     for number, part in enumerate(_one_ahead(users)):
@@ -195,9 +201,11 @@ def _remove(folder: Path) -> None:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Another name to write under, which becomes `path` when the block ends well."""
+    """Another name to write under, which becomes `path` when the block ends well. A link stays one."""
     import polars as pl
 
+    path = behind_links(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished-{uuid4().hex[:8]}")
     try:
         yield unfinished

@@ -1,6 +1,6 @@
 """The items a model knows: number ↔ original id, title, popularity, and search by title.
 
-Ids are text here, whatever the log had: 42 and "42" name the same item. Items are numbered from 1 by falling
+Ids are text here, whatever the log had: 42, 42.0 and "42" name the same item. Items are numbered from 1 by falling
 popularity, so the order of the numbers is the order of popularity.
 """
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bert4rec.artefact import write_text
 from bert4rec.errors import DataError
+from bert4rec.serving.ids import PLAIN, as_list, id_text, slips, spellings
 
 _NOT_A_WORD = re.compile(r"[^\w\n]+")
 _MOST_WORDS = 8
@@ -48,14 +49,54 @@ class Catalogue:
 
     def number_of(self, item_id: object) -> int | None:
         """The number of an id, or None where no such item is known."""
-        return self._numbers.get(str(item_id))
+        return self._find(id_text(item_id, "item"))
 
-    def numbers(self, ids: Iterable[object]) -> tuple[NDArray[np.int32], list[str]]:
-        """The numbers of the ids that are known, in their order, and the ids that are not, each once."""
-        texts = list(map(str, ids))
-        numbers = np.array([self._numbers.get(text, 0) for text in texts], np.int32)
-        unknown = [text for text, number in zip(texts, numbers, strict=True) if number == 0]
-        return numbers[numbers > 0], list(dict.fromkeys(unknown))
+    def numbers(self, ids: Iterable[object], *where: object) -> tuple[NDArray[np.int32], list[str]]:
+        """The numbers of the ids that are known, in their order, and the ids that are not, each once.
+
+        `where` is how to name the list to whoever put into it what is no id: a name, then indices.
+        """
+        values = as_list(ids, *where)
+        if not PLAIN.issuperset(map(type, values)):
+            values = [id_text(value, *where, place) for place, value in enumerate(values)]
+        texts = list(map(str, values))
+        known = self._numbers
+        try:
+            return np.array(list(map(known.__getitem__, texts)), np.int32), []
+        except KeyError:  # some are spelt otherwise, or unknown
+            found = [known.get(text) or self._find(text) for text in texts]
+        unknown = [text.strip() for text, number in zip(texts, found, strict=True) if number is None]
+        return np.array([number for number in found if number], np.int32), list(dict.fromkeys(unknown))
+
+    def _find(self, text: str) -> int | None:
+        numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
+        return next(filter(None, numbers), None)
+
+    def near(self, text: str) -> int | None:
+        """The item that somebody may have meant by an unknown id.
+
+        It has the same id but for upper and lower case, or one slip away (of several the most popular), or its title
+        is or begins with the text. No table is kept for this: a million items take less than half a second.
+        """
+        wanted = text.strip().casefold()
+        numbers = range(1, len(self) + 1)
+        same = (number for number in numbers if self.ids[number - 1].casefold() == wanted)
+        slipped = (self._numbers[each] for each in slips(text.strip()) if each in self._numbers)
+        titled = (
+            number
+            for number, title in zip(numbers, self.titles or (), strict=False)
+            if title and len(wanted) > 2 and title.casefold().startswith(wanted)
+        )
+        return (
+            next(same, None)
+            or min(slipped, default=None)
+            or min(titled, key=lambda number: len(self.title_of(number) or ""), default=None)
+        )
+
+    def describe(self, number: int) -> str:
+        """An item for people: its id and its title, if it has one."""
+        title = self.title_of(number)
+        return self.id_of(number) + (f" ({title})" if title else "")
 
     def search(self, text: str, limit: int = 20) -> list[int]:
         """Numbers of the items that `text` may mean, popular ones first.

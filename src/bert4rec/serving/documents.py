@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 DESCRIPTION = (
-    "What comes next, by what came before. Item and user ids are those of your own data. Errors are RFC 9457 "
-    "problem documents with a stable `code`. Every answer carries `X-Request-ID`."
+    "What comes next, by what came before. Item and user ids are those of your own data: in requests texts or whole "
+    "numbers, in answers always texts. Errors are RFC 9457 problem documents with a stable `code`. Every answer "
+    "carries `X-Request-ID`."
 )
 PROBLEM_RESPONSE: dict[str, Any] = {
     "description": "What went wrong.",

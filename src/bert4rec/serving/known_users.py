@@ -9,9 +9,12 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.errors import NotFoundError
 from bert4rec.serving.catalogue import Catalogue
+from bert4rec.serving.ids import slips, spellings
 from bert4rec.serving.recommender import Item, ItemId, Recommendation
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bert4rec.training.device import Placement
     from bert4rec.training.run import Run
 
@@ -20,20 +23,24 @@ def user_number(dataset: Dataset, user: str) -> int:
     """The place of a user in the dataset, by the original id."""
     import polars as pl
 
-    ids = dataset.users()["id"].cast(pl.String)
-    found = (ids == user).arg_true()
-    if not len(found):
-        raise NotFoundError(f"{dataset.path} knows no user {user!r}{_why_unknown(dataset, ids[0])}")
-    return int(found[0])
+    known = dataset.users()["id"]
+    ids = known.cast(pl.String)
+    for spelling in spellings(user, whole_numbers=known.dtype.is_integer()):
+        found = (ids == spelling).arg_true()
+        if len(found):
+            return int(found[0])
+    raise NotFoundError(f"{dataset.path} knows no user {user!r}; {_advice(dataset, ids, user.strip())}")
 
 
-def _why_unknown(dataset: Dataset, example: str) -> str:
+def _advice(dataset: Dataset, ids: "pl.Series", user: str) -> str:
+    near = ids.filter((ids.str.to_lowercase() == user.lower()) | ids.is_in(list(slips(user))))
+    hint = f"did you mean {near[0]!r}?" if len(near) else f"one that it knows is {ids[0]!r}."
     filters = dataset.manifest["filters"]
     fewest = max(filters["min_user_actions"], filters["k_core"])
     dropped = (
         f" Users with fewer than {fewest} actions were dropped by `bert4rec prepare`." if fewest > 1 else ""
     )
-    return f"; one that it knows is {example!r}.{dropped} Models such as BERT4Rec also take actions, with --history."
+    return f"{hint}{dropped} Models such as BERT4Rec also take actions, with --history."
 
 
 def history_of(dataset: Dataset, user: int) -> list[str]:
@@ -46,6 +53,7 @@ def history_of(dataset: Dataset, user: int) -> list[str]:
 
 def recommend_to_user(
     run: "Run",
+    catalogue: Catalogue,
     dataset: Dataset,
     user: int,
     placement: "Placement",
@@ -62,9 +70,8 @@ def recommend_to_user(
 
     if exclude_seen is None:
         exclude_seen = run.plan.repeats == "exclude"
-    catalogue = Catalogue.read_table(run.path / "items.parquet")
-    allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow)
-    denied, more_unknown = catalogue.numbers(deny or ())
+    allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow, "allow")
+    denied, more_unknown = catalogue.numbers(deny or (), "deny")
     history = Histories.from_lists([dataset.history(user).tolist()])
     model = run.load_model("test", placement.device)
     scorer = MODELS[run.plan.model].task.make_scorer(model, placement.dtype)

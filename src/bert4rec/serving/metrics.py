@@ -26,46 +26,46 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # when each number was first counted: as many lines again
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "bert4rec__requests", "Requests answered.", ["route", "code"], registry=registry
+            "bert4rec_requests", "Requests answered.", ["route", "code"], registry=registry
         )
         self.request_seconds = Histogram(
-            "bert4rec__request_duration_seconds",
+            "bert4rec_request_duration_seconds",
             "From the end of a request's head to the end of its answer.",
             ["route"],
             buckets=SECONDS,
             registry=registry,
         )
         self.inference_seconds = Histogram(
-            "bert4rec__inference_seconds",
+            "bert4rec_inference_duration_seconds",
             "Time of one batch in the model.",
             buckets=SECONDS,
             registry=registry,
         )
         self.batch_size = Histogram(
-            "bert4rec__batch_size", "Questions in one batch.", buckets=SIZES, registry=registry
+            "bert4rec_batch_size", "Questions in one batch.", buckets=SIZES, registry=registry
         )
         self.queue_depth = Gauge(
-            "bert4rec__queue_depth",
+            "bert4rec_queue_depth",
             "Questions that wait for the model.",
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.fallbacks = Counter(
-            "bert4rec__fallback", "Recommendations by popularity.", ["reason"], registry=registry
+            "bert4rec_fallbacks", "Recommendations by popularity.", ["reason"], registry=registry
         )
         self.unknown_items = Counter(
-            "bert4rec__unknown_items", "Items asked about that the model does not know.", registry=registry
+            "bert4rec_unknown_items", "Items asked about that the model does not know.", registry=registry
         )
-        self.events = Counter("bert4rec__events", "Events received.", ["result"], registry=registry)
+        self.events = Counter("bert4rec_events", "Events received.", ["result"], registry=registry)
         self.model_info = Gauge(
-            "bert4rec__model_info",
+            "bert4rec_model_info",
             "1 for the model that answers.",
             ["name", "version"],
             registry=registry,
             multiprocess_mode="livemax",
         )
         self.model_loads = Counter(
-            "bert4rec__model_loads",
+            "bert4rec_model_loads",
             "Models loaded, failed to load or gone back to.",
             ["result"],
             registry=registry,

@@ -105,8 +105,6 @@ def _message(error: "ErrorDetails") -> str:
             return "unknown field"
         case "missing", _:
             return "missing"
-        case "string_type", _:  # numbers, mostly: ids are written as in the log
-            return "must be a text, in quotes"
     return error["msg"]
 
 

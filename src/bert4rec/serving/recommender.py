@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import overload
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,13 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.serving.catalogue import Catalogue
 from bert4rec.serving.engine import Engine, Numbers, Scores
+from bert4rec.serving.ids import as_list, is_list
 from bert4rec.serving.onnx_engine import MANIFEST, OnnxEngine, read_model
 
-ItemId = str | int
-History = Sequence[ItemId]
+ItemId = str | int | float | UUID | np.generic
+"""6, 6.0 and "6" name the same item."""
+History = Iterable[ItemId]
+"""A list, a tuple, an array, a column of a table; oldest item first."""
 POPULAR = "popular"
 """The fallback's name: without a known item to go by, the most popular items are the answer."""
 
@@ -152,7 +156,7 @@ class Recommender:
     @overload
     def recommend(
         self,
-        history: Sequence[History],
+        history: Iterable[History],
         k: int = 10,
         *,
         exclude_seen: bool | None = None,
@@ -162,7 +166,7 @@ class Recommender:
 
     def recommend(
         self,
-        history: History | Sequence[History],
+        history: History | Iterable[History],
         k: int = 10,
         *,
         exclude_seen: bool | None = None,
@@ -171,19 +175,23 @@ class Recommender:
     ) -> Recommendation | list[Recommendation]:
         """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
 
-        A list of histories gets a list of answers; an empty list is one history without items. Whether
-        items of the history are left out says `exclude_seen` or, where it is None, the data that the model was made
-        from; those in `deny` are never recommended; with `allow`, nothing else is.
+        A list of histories gets a list of answers; an empty list is one history without items. Lists may be tuples,
+        arrays, columns of a table or whatever else can be gone through in order.
+
+        Whether items of the history are left out says `exclude_seen` or, where it is None, the data that the model
+        was made from; those in `deny` are never recommended; with `allow`, nothing else is.
         """
         check_k(k)
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
-        for ids in (history, allow, deny):
-            _refuse_text(ids)
-        is_one = len(history) == 0 or isinstance(history[0], str | int | np.integer)
-        histories: Sequence[History] = [history] if is_one else history  # type: ignore[list-item, assignment]
-        allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow)
-        denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny)
-        found = [self.catalogue.numbers(each) for each in histories]
+        histories = as_list(history, "history", ordered=True)
+        is_one = not histories or not is_list(histories[0])
+        found = (
+            [self._history(histories)]
+            if is_one
+            else [self._history(each, row) for row, each in enumerate(histories)]
+        )
+        allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow, "allow")
+        denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny, "deny")
         questions = [
             Question(seen, k, np.concatenate([seen, denied]) if exclude_seen else denied, allowed)
             for seen, _ in found
@@ -196,10 +204,8 @@ class Recommender:
 
     def rank(self, history: History, items: Iterable[ItemId]) -> Recommendation:
         """The named items, best first; unknown ones are left out and reported."""
-        _refuse_text(history)
-        _refuse_text(items)
-        numbers, unknown = self.catalogue.numbers(history)
-        candidates, unknown_candidates = self.catalogue.numbers(items)
+        numbers, unknown = self._history(history)
+        candidates, unknown_candidates = self.catalogue.numbers(items, "items")
         question = Question(numbers, max(1, len(candidates)), _NOTHING, candidates)
         unknown = list(dict.fromkeys([*unknown, *unknown_candidates]))
         return self._answer(question, self.top([question])[0], unknown)
@@ -221,9 +227,8 @@ class Recommender:
 
         A history without known items explains nothing: the score is then the item's popularity.
         """
-        _refuse_text(history)
         number = self._number(item)
-        numbers, unknown = self.catalogue.numbers(history)
+        numbers, unknown = self._history(history)
         used = numbers[-self.max_history :]
         if not len(used):
             score = float(self.catalogue.counts[number - 1])
@@ -247,18 +252,19 @@ class Recommender:
     def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
         """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
 
-        `excluded` has for each history the numbers never to be recommended.
+        They have no more columns than there are items. `excluded` has for each history the numbers never to be
+        recommended.
         """
+        k = min(k, len(self.catalogue))
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
-        recent, width = histories.newest(self.max_history), min(k, len(self.catalogue))
+        recent = histories.newest(self.max_history)
         order = np.argsort(-recent.lengths, kind="stable")
         num_warm = np.count_nonzero(recent.lengths)
         rows, cold = order[:num_warm], order[num_warm:]
         if len(rows):
-            found, found_scores = self._engine_top(recent[rows], excluded[rows], width)
-            numbers[rows, :width] = np.where(found_scores > -np.inf, found, 0)
-            scores[rows, :width] = found_scores
+            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
+            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
         for row in cold:
             not_these = excluded[row : row + 1].flat()[1]
             # The order of the numbers is that of popularity.
@@ -340,10 +346,20 @@ class Recommender:
     def _item(self, number: int, score: float) -> Item:
         return Item(self.catalogue.id_of(number), self.catalogue.title_of(number), score)
 
+    def _history(self, history: object, *row: int) -> tuple[Numbers, list[str]]:
+        """The numbers of what is known, and the ids of what is not; `row` where it is one of many histories."""
+        return self.catalogue.numbers(as_list(history, "history", *row, ordered=True), "history", *row)
+
     def _number(self, item: ItemId) -> int:
         number = self.catalogue.number_of(item)
         if number is None:
-            raise NotFoundError(f"The model knows no item {str(item)!r}.")
+            near = self.catalogue.near(str(item))
+            hint = (
+                f"Did you mean {self.catalogue.describe(near)}?"
+                if near
+                else f"One that it knows is {self.catalogue.id_of(1)!r}."
+            )
+            raise NotFoundError(f"The model knows no item {str(item)!r}. {hint}")
         return number
 
     @cached_property
@@ -365,12 +381,6 @@ _NOTHING = np.empty(0, np.int32)
 def check_k(k: int) -> None:
     if k < 1:
         raise UsageError(f"k is how many items to recommend, at least 1; found {k}.")
-
-
-def _refuse_text(ids: object) -> None:
-    """A text would be taken apart into letters."""
-    if isinstance(ids, str):
-        raise UsageError(f"Expected a list of item ids; found the text {ids!r}.")
 
 
 def _joined(rows: Sequence[Numbers]) -> Histories:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bert4rec import __version__
 from bert4rec.serving import api
+from bert4rec.serving.api import EPOCH
 from bert4rec.serving.batcher import Batcher, TooLateError
 from bert4rec.serving.history import Event, HistoryStore, StoreError
 from bert4rec.serving.metrics import Metrics
@@ -28,7 +29,6 @@ Content = dict[str, Any]
 TIMEOUT = 5.0
 MAX_WAITING_EVENTS = 16_000
 """Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FIRST_MOMENT, LAST_MOMENT = (
     (each.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for each in (datetime.min, datetime.max)
@@ -213,10 +213,11 @@ class Service:
         catalogue = self.models.current.recommender.catalogue
         events, rejected = [], []
         for index, event in enumerate(request.events):
-            if catalogue.number_of(event.item_id) is None:
+            number = catalogue.number_of(event.item_id)
+            if number is None:
                 rejected.append({"index": index, "code": "unknown_item"})
             else:
-                events.append(_to_store(event))
+                events.append(_to_store(event, catalogue.id_of(number)))
         new = await self._ask_store(self._commits, events) if events else []
         counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
         for result, count in (*counts.items(), ("rejected", len(rejected))):
@@ -341,11 +342,9 @@ def _milliseconds_since(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 3)
 
 
-def _to_store(event: api.EventIn) -> Event:
+def _to_store(event: api.EventIn, item_id: str) -> Event:
     moment = min(max((event.timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
-    return Event(
-        event.event_id, event.user_id, event.item_id, moment, event.event_type, event.recommendation_id
-    )
+    return Event(event.event_id, event.user_id, item_id, moment, event.event_type, event.recommendation_id)
 
 
 def _from_store(event: Event) -> Content:

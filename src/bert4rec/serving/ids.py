@@ -1,0 +1,101 @@
+"""What may be given as an id and as a list of ids, and which id was probably meant.
+
+Ids are text in the end. 6, 6.0, NumPy's 6 and "6" name the same item, and blanks around an id are no part of it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from reprlib import repr as shortened
+from string import ascii_letters, digits
+
+import numpy as np
+
+from bert4rec.errors import UsageError
+
+PLAIN = frozenset({str, int})
+"""Types that `str` makes an id of, as most ids are."""
+_MISSING = {"None", "nan", "NaN", "NaT", "<NA>"}
+_WHOLE_NUMBER = re.compile(r"(-?\d+)\.0+")
+_LETTERS = ascii_letters + digits + "-_.:/ "
+_SLIPS_OF = range(3, 65)
+"""Lengths of text. A slip in a shorter one would change most of it; a longer one was not typed."""
+
+
+def id_text(value: object, *where: object) -> str:
+    """The text of an id. `where` names the place of what is none: a name, then indices."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    is_many = isinstance(value, bytes) or is_list(value)
+    if is_many or isinstance(value, bool) or str(value) in _MISSING:
+        advice = "" if is_many or isinstance(value, bool) else " Leave out what is missing."
+        raise UsageError(f"{_place(where)}: expected an item id; found {shortened(value)}.{advice}")
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def is_list(value: object) -> bool:
+    """Whether this holds many values, rather than being one."""
+    return not isinstance(value, str) and (hasattr(value, "__iter__") or hasattr(value, "to_list"))
+
+
+def as_list(values: object, *where: object, ordered: bool = False) -> list[object]:
+    """Any list-like thing as a list; `ordered` where the order has a meaning, so that a set will not do."""
+    if type(values) is list:
+        return values
+    found, advice = f"a {type(values).__name__}", ""
+    match values:
+        case str():
+            found, advice = f"the text {shortened(values)}", " Put ids into a list, as in ['a', 'b']."
+        case bytes() | bytearray() | memoryview():
+            found, advice = "bytes", " Decode them, and put the ids into a list."
+        case Mapping():
+            advice = " Put its ids into a list, oldest first." if ordered else " Put its ids into a list."
+        case set() | frozenset() if ordered:
+            advice = " A set has no order: put the ids into a list, oldest first."
+        case _ if hasattr(type(values), "columns"):  # of any library
+            advice = """ Pass one of its columns, as in frame["item_id"].to_list()."""
+        case _:
+            listed = _listed(values)
+            if listed is not None:
+                return listed
+            found = shortened(values)
+    raise UsageError(f"{_place(where)}: expected a list of item ids; found {found}.{advice}")
+
+
+def _listed(values: object) -> list[object] | None:
+    # By its own method where there is one: to pandas, series[0] is not the first value but that of label 0.
+    for name in ("to_list", "tolist"):
+        if hasattr(values, name):
+            listed = getattr(values, name)()
+            return listed if isinstance(listed, list) else None  # one of NumPy's numbers gives itself
+    try:
+        return list(values)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        return None
+
+
+def _place(where: tuple[object, ...]) -> str:
+    name, *indices = where or ("ids",)
+    return f"{name}{''.join(f'[{each}]' for each in indices)}"
+
+
+def spellings(text: str, *, whole_numbers: bool) -> list[str]:
+    """As what an id may be known that was given as `text`, the likeliest first."""
+    stripped = text.strip()
+    number = _WHOLE_NUMBER.fullmatch(stripped) if whole_numbers else None
+    return [text, stripped, *([number[1]] if number else [])]
+
+
+def slips(text: str) -> Iterator[str]:
+    """All texts from which `text` may have come by one slip of the keyboard."""
+    if len(text) not in _SLIPS_OF:
+        return
+    letters = dict.fromkeys(_LETTERS + text)
+    for place in range(len(text) + 1):
+        before, after = text[:place], text[place:]
+        yield before + after[1:]
+        yield before + after[1:2] + after[:1] + after[2:]
+        for letter in letters:
+            yield before + letter + after
+            yield before + letter + after[1:]
