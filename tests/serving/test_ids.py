@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -23,22 +24,6 @@ def shop() -> Recommender:
     return highest_first(list("abcdef"))
 
 
-class Column:
-    """A column as pandas has them: what stands in brackets is a label, not a place."""
-
-    def __init__(self, values: list[Any]) -> None:
-        self._by_label = {7 + place: value for place, value in enumerate(values)}
-
-    def __len__(self) -> int:
-        return len(self._by_label)
-
-    def __getitem__(self, label: int) -> Any:
-        return self._by_label[label]
-
-    def to_list(self) -> list[Any]:
-        return list(self._by_label.values())
-
-
 MAKERS: dict[str, Callable[[list[int]], Any]] = {
     "tuple": tuple,
     "range": lambda ids: range(ids[0], ids[1] + 1, ids[1] - ids[0]),
@@ -48,7 +33,11 @@ MAKERS: dict[str, Callable[[list[int]], Any]] = {
     "array of text": lambda ids: np.array(ids).astype(str),
     "NumPy's numbers": lambda ids: [np.int16(each) for each in ids],
     "polars": pl.Series,
-    "pandas": Column,
+    "pandas, with labels": lambda ids: pd.Series(ids, index=[7, 8]),
+    "pandas, with missing ones dropped": lambda ids: pd.Series([None, *ids]).dropna(),
+    "pandas' own integers": lambda ids: pd.Series(ids, dtype="Int64"),
+    "pandas' categories": lambda ids: pd.Series(ids).astype(str).astype("category"),
+    "pandas' index": pd.Index,
     "floats": lambda ids: [float(each) for each in ids],
     "text with blanks": lambda ids: [f" {each}\t" for each in ids],
     "text of floats": lambda ids: [f"{each}.0" for each in ids],
@@ -99,6 +88,8 @@ def test_a_text_of_a_float_is_an_id_of_its_own_where_the_ids_are_text() -> None:
         (pl.LazyFrame({"item_id": ["a"]}), "found a LazyFrame. Pass one of its columns"),
         ({"item_id": "a"}, "^history: expected a list of item ids; found a dict. Put its ids into a list"),
         ({"a", "b"}, "found a set. A set has no order"),
+        (pd.DataFrame({"item": ["a"]}), "found a DataFrame. Pass one of its columns"),
+        (pd.Series(["a", None]), r"^history\[1\]: expected an item id"),
         (b"abc", "found bytes. Decode them"),
         (7, "^history: expected a list of item ids; found 7."),
         (np.array(7), "^history: expected a list of item ids"),
