@@ -69,14 +69,14 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
     ending = ending_of(shown)
     columnar = next((kind for magic, kind in _FORMAT_BY_MAGIC.items() if head.startswith(magic)), None)
     if columnar or ending in _JSON_ENDINGS:
-        if separator:
+        if separator is not None:
             kind = "JSON Lines" if columnar is None else columnar.capitalize()
             raise UsageError(f"--separator goes with tables in text files; {shown} is {kind}.")
         return LogFile(path, shown, columnar or "jsonl")
     lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
         raise DataError(f"{shown} has nothing but blank lines.")
-    if separator:
+    if separator is not None:
         return _table(path, shown, lines, _named_separator(separator, lines[0], shown))
     if lines[0].lstrip("\ufeff \t").startswith("{"):
         return LogFile(path, shown, "jsonl")
@@ -183,10 +183,11 @@ def _named_separator(said: str, first_line: str, shown: str) -> str:
 
 def _guess_separator(lines: list[str], *, certain: bool) -> str | None:
     """The separator every line has, or None for words between blanks ("user item item …")."""
-    for separator in _SEPARATORS:
-        counts = {line.count(separator) for line in lines}
-        if 0 not in counts and (len(counts) == 1 or separator != "::"):
-            return separator
+    found = [separator for separator in _SEPARATORS if all(separator in line for line in lines)]
+    if found[:1] == ["::"] and len(found) > 1 and len({line.count("::") for line in lines}) > 1:
+        found = found[1:]  # some names hold it too
+    if found:
+        return found[0]
     if {"user", "item"} <= guess_columns(lines[0].split()).keys() or _ends_in_times(lines):
         return " "
     return "," if certain else None

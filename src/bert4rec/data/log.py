@@ -62,34 +62,20 @@ def read_log(
     """Read all files that `sources` names, one after the other, as one log."""
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         files = open_files(sources, Path(scratch), hints)
-        return read_parts([plan(file, columns) for file in files], hints.time_format, progress)
+        return read_parts(plan(files, columns), hints.time_format, progress)
 
 
-def plan(file: LogFile, request: ColumnRequest) -> Part:
-    """Settle how one file is read before anything is."""
-    import polars as pl
-
-    by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
-    if file.has_header and by_place and not guess_columns(file.columns):
-        file = without_header(file)
-    types = column_types(file)
-    lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
-    choice = (
-        LINES
-        if file.format == "lines"
-        else choose_columns(list(types), request, where=file.shown, lists=lists)
-    )
-    ids = {"user": types[choice.user], "item": types[choice.item]}
-    if "item" in choice.lists:
-        inner = lists[choice.item].inner
-        assert isinstance(inner, pl.DataType)
-        ids["item"] = inner
-    for role, kind in ids.items():
-        if kind.is_nested():
-            raise DataError(
-                f"{file.shown}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
-            )
-    return Part(file, choice, frozenset(role for role, kind in ids.items() if declares_text(file, kind)))
+def plan(files: Sequence[LogFile], request: ColumnRequest) -> list[Part]:
+    """Settle how every file is read before anything is."""
+    try:
+        return [_plan(file, request) for file in files]
+    except DataError as error:
+        if len(files) == 1:
+            raise
+        raise DataError(
+            f"{error} If this file is no part of the log, name only those that are; one in an archive is named "
+            "like archive.zip/ratings.csv."
+        ) from error
 
 
 def read_parts(
@@ -105,7 +91,7 @@ def read_parts(
             f"Some files have a time column and some have none, such as {timed[0]} and {timeless[0]}. Name it with "
             "--time-col, or name only the files that hold actions."
         )
-    if time_format and not timed:
+    if time_format is not None and not timed:
         raise UsageError(
             f"--time-format goes with a time column; {timeless[0]} has none. Name it with --time-col."
         )
@@ -187,6 +173,32 @@ def encode(
         item_columns=_titles(titles, item_ids) if titles else None,
         notes=[f"{count:,} rows without {role} were dropped." for role, count in missing.items() if count],
     )
+
+
+def _plan(file: LogFile, request: ColumnRequest) -> Part:
+    import polars as pl
+
+    by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
+    if file.has_header and by_place and not guess_columns(file.columns):
+        file = without_header(file)
+    types = column_types(file)
+    lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
+    choice = (
+        LINES
+        if file.format == "lines"
+        else choose_columns(list(types), request, where=file.shown, lists=lists)
+    )
+    ids = {"user": types[choice.user], "item": types[choice.item]}
+    if "item" in choice.lists:
+        inner = lists[choice.item].inner
+        assert isinstance(inner, pl.DataType)
+        ids["item"] = inner
+    for role, kind in ids.items():
+        if kind.is_nested():
+            raise DataError(
+                f"{file.shown}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
+            )
+    return Part(file, choice, frozenset(role for role, kind in ids.items() if declares_text(file, kind)))
 
 
 def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":

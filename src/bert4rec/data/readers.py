@@ -251,6 +251,11 @@ def _bad_json_line(file: LogFile) -> DataError | None:
     if file.format != "jsonl":
         return None
     for number, line in _numbered_lines(file):
+        if number == 1 and line.lstrip("\ufeff ").startswith("["):
+            return DataError(
+                f"{file.shown} is one JSON array. Expected one object a line, as pandas writes with "
+                "to_json(…, orient='records', lines=True), or jq -c '.[]'."
+            )
         try:
             if line.strip() and not isinstance(json.loads(line), dict):
                 return DataError(

@@ -36,7 +36,7 @@ class TimeReader:
 
     def __init__(self, column: str, form: str | None = None) -> None:
         self.column = column
-        self._form = form and check_time_format(form)
+        self._form = None if form is None else check_time_format(form)
         self.unit: str | None = form
         """`iso`, the name of a unit, or the user's format; None before the first value was seen."""
 

@@ -87,11 +87,12 @@ def _members(archive: _Found, scratch: Path, encoding: str | None, wanted: str |
     """The files in an archive that look like logs, or those that `wanted` names, which may be a pattern."""
     files = []
     with _damage_of(archive.shown), zipfile.ZipFile(archive.path) as opened:
-        names = sorted(info.filename for info in opened.infolist() if not info.is_dir())
+        members = (info.filename for info in opened.infolist() if not info.is_dir())
+        names = sorted(name for name in members if not name.startswith("__MACOSX/"))
         if kind := _kind_of_archive(names):
             raise _refusal(archive.shown, kind)
         if wanted is None:
-            chosen = [name for name in names if "__MACOSX" not in name and is_log(PurePosixPath(name))]
+            chosen = [name for name in names if is_log(PurePosixPath(name))]
             chosen = chosen or (names if len(names) == 1 else [])
         else:
             chosen = [wanted] if wanted in names else [n for n in names if PurePosixPath(n).match(wanted)]

@@ -60,7 +60,7 @@ def open_users(
         yield len(everybody.ids), everybody.in_parts(per_part)
         return
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
-        parts = [plan(file, columns) for file in open_files([source], Path(scratch), hints)]
+        parts = plan(open_files([source], Path(scratch), hints), columns)
         if all(part.choice.lists and "time" not in part.choice.lists for part in parts):
             yield None, _read_lists(parts, catalogue, per_part)
         else:
