@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bert4rec.data.columns import ColumnRequest
 from bert4rec.data.files import Hints
+from bert4rec.data.items import read_items
 from bert4rec.data.log import read_log
 from bert4rec.errors import DataError, NotFoundError
 from tests.data.logs import rows_of
@@ -148,6 +149,15 @@ def test_an_integer_and_the_same_as_a_float_are_one_id(tmp_path: Path) -> None:
     assert log.user_ids.to_list() == [8, 7], "in the order of first appearance"
     assert log.item_columns is not None
     assert log.item_columns.rows() == [("6", "Tea"), ("5", "Jam")]
+
+
+def test_a_catalogue_writes_its_ids_as_the_log_does(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item_id,title\n6.0,Tea\n 7,Jam\n")
+    assert read_items(tmp_path / "items.csv").rows() == [("6", "Tea"), ("7", "Jam")]
+    pl.DataFrame({"id": [6.0, 7.0], "title": ["Tea", "Jam"]}).write_parquet(tmp_path / "items.parquet")
+    assert read_items(tmp_path / "items.parquet").rows() == [("6", "Tea"), ("7", "Jam")]
+    (tmp_path / "versions.csv").write_text("item_id,title\n1.0,Tea\n1.10,Jam\n")
+    assert read_items(tmp_path / "versions.csv").rows() == [("1.0", "Tea"), ("1.10", "Jam")]
 
 
 @pytest.mark.parametrize("other", ["1.10", "x", "007", "007.0", "-0", "1e3", str(2**63)])
