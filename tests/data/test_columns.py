@@ -73,6 +73,8 @@ def test_lists_beside_a_column_of_items_are_something_else() -> None:
 def test_with_lists_a_single_title_is_not_that_of_the_items() -> None:
     names = ["user", "name", "history"]
     assert choose_columns(names, ColumnRequest(), where="log", lists=["history"]).title is None
+    with pytest.raises(DataError, match="'name' is no list"):
+        choose_columns(names, ColumnRequest(title="name"), where="log", lists=["history"])
 
 
 def test_of_several_lists_one_must_be_named() -> None:

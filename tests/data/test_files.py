@@ -179,7 +179,7 @@ def sqlite_file(folder: Path) -> bytes:
     [
         ("log.xlsx", zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "an Excel workbook. Save the sheet"),
         ("log.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512), "an Excel workbook. Save the sheet"),
-        ("log.ods", zipped({"mimetype": b"", "content.xml": b""}), "an OpenDocument file. Save the sheet"),
+        ("log.ods", zipped({"mimetype": b"", "content.xml": b""}), "an office document. Save the sheet"),
         ("log.pkl", pickle.dumps([1, 2], protocol=0), "a pickle, which is never opened"),
         ("log.pkl.gz", gzip.compress(pickle.dumps([1, 2])), r"a pickle.*pandas\.read_pickle\(…\)\.to_parquet"),
         ("log.csv", pickle.dumps({"user": [1]}, protocol=4), "a pickle, which is never opened"),

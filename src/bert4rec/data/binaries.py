@@ -28,7 +28,7 @@ _CONTROL = rb"[\x00-\x08\x0e-\x1f]"
 """No text has these. Magic words that are letters are believed only before one of them."""
 
 EXCEL = Binary("an Excel workbook", _SHEET, rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", (".xls", ".xlsx", ".xlsb"))
-OPEN_DOCUMENT = Binary("an OpenDocument file", _SHEET, endings=(".ods",))
+OFFICE = Binary("an office document", _SHEET, endings=(".ods",))
 NUMPY = Binary("a NumPy array", _SAVE, rb"\x93NUMPY", (".npy", ".npz"))
 _PICKLE = Binary(
     "a pickle, which is never opened, since it could run any code",
@@ -38,7 +38,7 @@ _PICKLE = Binary(
 )
 _KINDS = (
     EXCEL,
-    OPEN_DOCUMENT,
+    OFFICE,
     NUMPY,
     _PICKLE,
     Binary("an HDF5 file", _from_pandas("read_hdf"), rb"\x89HDF\r\n\x1a\n", (".h5", ".hdf5")),

@@ -114,8 +114,12 @@ def choose_columns(
         raise UsageError(f"User and item cannot both be column {user!r}.")
     if item not in lists:
         return ColumnChoice(user, item, time, title)
-    if title not in lists:  # it would be the user's
-        title = None
+    if title not in lists:
+        if request.title:
+            raise DataError(
+                f"{where}: column {title!r} is no list, so it cannot be the titles of listed items."
+            )
+        title = None  # it is the user's name
     along = {"item": item, "time": time, "title": title}
     return ColumnChoice(
         user, item, time, title, frozenset(role for role, name in along.items() if name in lists)

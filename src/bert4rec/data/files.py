@@ -216,12 +216,10 @@ def _has_quoted_field(lines: list[str]) -> bool:
 
 def _fields(line: str, separator: str) -> list[str]:
     line = line.removeprefix("\ufeff")
-    split = len(separator) > 1
-    row = (
-        line.split(separator)
-        if split
-        else next(csv.reader([line], delimiter=separator, skipinitialspace=True))
-    )
+    if takes_several_bytes(separator):
+        row = line.split(separator)
+    else:
+        row = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
     return [field.strip() for field in row]
 
 

@@ -18,8 +18,17 @@ from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 from typing import IO
 
-from bert4rec.data.binaries import EXCEL, NUMPY, OPEN_DOCUMENT, Binary, is_columnar, recognise
-from bert4rec.data.files import Hints, LogFile, archive_of, ending_of, find_files, inspect_file, is_log
+from bert4rec.data.binaries import EXCEL, NUMPY, OFFICE, Binary, is_columnar, recognise
+from bert4rec.data.files import (
+    Hints,
+    LogFile,
+    archive_of,
+    ending_of,
+    find_files,
+    inspect_file,
+    is_log,
+    unreadable,
+)
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
 _ZIP = rb"PK(\x03\x04|\x05\x06)"
@@ -39,8 +48,11 @@ class _Found:
     """What the user calls it: `path` may be a copy."""
 
     def head(self) -> bytes:
-        with self.path.open("rb") as file:
-            return file.read(4096)
+        try:
+            with self.path.open("rb") as file:
+                return file.read(4096)
+        except OSError as error:
+            raise unreadable(self.path, error, shown=self.shown) from error
 
 
 def open_files(sources: Sequence[str | Path], scratch: Path, hints: Hints = Hints()) -> list[LogFile]:
@@ -55,10 +67,10 @@ def _open(path: Path, scratch: Path, encoding: str | None) -> list[_Found]:
     archive = archive_of(path)
     if archive is None:
         return _unpack(_Found(path, str(path)), scratch, encoding)
-    if not re.match(_ZIP, _Found(archive, "").head()):
+    found = _Found(archive, str(archive))
+    if not re.match(_ZIP, found.head()):
         raise NotFoundError(f"{path} does not exist: {archive} is neither a folder nor a .zip archive.")
-    member = path.relative_to(archive).as_posix()
-    return _members(_Found(archive, str(archive)), scratch, encoding, member)
+    return _members(found, scratch, encoding, path.relative_to(archive).as_posix())
 
 
 def _unpack(file: _Found, scratch: Path, encoding: str | None) -> list[_Found]:
@@ -110,10 +122,10 @@ def _members(archive: _Found, scratch: Path, encoding: str | None, wanted: str |
 
 def _kind_of_archive(names: list[str]) -> Binary | None:
     """Some programs write their own files as .zip."""
-    if "[Content_Types].xml" in names:
+    if "xl/workbook.xml" in names:
         return EXCEL
-    if "mimetype" in names and "content.xml" in names:
-        return OPEN_DOCUMENT
+    if "[Content_Types].xml" in names or {"mimetype", "content.xml"} <= set(names):
+        return OFFICE
     return NUMPY if names and all(name.endswith(".npy") for name in names) else None
 
 
@@ -160,7 +172,7 @@ def _damage_of(shown: str) -> Iterator[None]:
     """Errors of the unpackers, told with the user's name of the file."""
     try:
         yield
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way Python does not know
+    except RuntimeError as error:  # encrypted, or packed in a way Python does not know
         raise DataError(f"{shown} cannot be unpacked: {error}. Unpack it yourself.") from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the file's
