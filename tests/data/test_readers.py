@@ -1,6 +1,7 @@
 """Separators of any length, and tables with a list of items in each row."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,11 @@ def test_a_separator_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
 
 def write_table(path: Path, columns: dict[str, Any]) -> Path:
     frame = pl.DataFrame(columns)
-    write = {".parquet": frame.write_parquet, ".feather": frame.write_ipc, ".jsonl": frame.write_ndjson}
+    write: dict[str, Callable[[Path], object]] = {
+        ".parquet": frame.write_parquet,
+        ".feather": frame.write_ipc,
+        ".jsonl": frame.write_ndjson,
+    }
     write[path.suffix](path)
     return path
 
