@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import polars as pl
@@ -50,6 +51,19 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
         (["prepare", "synthetic", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
         (["prepare", "synthetic", "-o", "NEW", "--user-col", "user"], 2, "--encoding go with files"),
         (["prepare", "ml-1m", "-o", "NEW", "--encoding", "klingon"], 2, "the form of ml-1m is known"),
+        (["prepare", "ml-1m", "-o", "NEW", "--separator", "::"], 2, "the form of ml-1m is known"),
+        (
+            ["prepare", "LOG", "-o", "NEW", "--separator", "^"],
+            3,
+            "the separator '^' is not in the first line",
+        ),
+        (["prepare", "LOG", "-o", "NEW", "--time-format", "day"], 2, "'day' does not say a date"),
+        (["prepare", "LOG", "-o", "NEW", "--time-format", "%d/%m/%Y"], 3, "Expected dates written %d/%m/%Y"),
+        (
+            ["prepare", "LOG", "-o", "NEW", "--time-col", "none", "--time-format", "%Y"],
+            2,
+            "goes with a time column",
+        ),
         (["prepare", "LOG", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (["demo", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (
@@ -109,6 +123,37 @@ def test_a_catalogue_says_how_many_items_it_describes(tmp_path: Path) -> None:
         "prepare", write_log(tmp_path / "log.csv"), "--items", tmp_path / "items.csv", "-o", tmp_path / "d"
     )
     assert "2 of 9 items are described (title)." in run.stderr
+
+
+def test_an_archive_with_an_unusual_log_and_its_catalogue(tmp_path: Path) -> None:
+    rows = [f"{user}||{(user + step) % 9}.0||{step + 1:02}/02/2024" for user in range(6) for step in range(6)]
+    with zipfile.ZipFile(tmp_path / "shop.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("sales.txt", "\n".join(["who||sku||day", *rows]))
+        archive.writestr("goods.csv", "sku,product_name\n0,Thé\n1,Jam\n".encode())
+    run = bert4rec(
+        *("prepare", tmp_path / "shop.zip/sales.txt", "--items", tmp_path / "shop.zip/goods.csv"),
+        *(
+            "--user-col",
+            "who",
+            "--separator",
+            "||",
+            "--time-format",
+            "%d/%m/%Y",
+            "-o",
+            tmp_path / "d",
+            "--json",
+        ),
+    )
+    assert "Times are dates written %d/%m/%Y." in run.stderr
+    assert "2 of 9 items are described (title)." in run.stderr
+    found = json.loads(run.stdout)
+    assert (found["name"], found["users"], found["first_day"], found["last_day"]) == (
+        "sales",
+        6,
+        "2024-02-01",
+        "2024-02-06",
+    )
+    assert Dataset.open(tmp_path / "d").items()["id"].dtype == pl.Int64
 
 
 def test_stats_notices_a_changed_file(tmp_path: Path) -> None:

@@ -12,18 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert4rec.data.columns import ColumnRequest
-from bert4rec.data.log import Log, read_log
+from bert4rec.data.files import Hints
+from bert4rec.data.items import read_items
+from bert4rec.data.log import read_log
 from bert4rec.errors import DataError, NotFoundError
+from tests.data.logs import rows_of
 
 Rows = list[tuple[object, object, int]]
 SIMPLE: Rows = [("ann", "tea", 30), ("bob", "jam", 10), ("ann", "jam", 20), ("ann", "tea", 20)]
-
-
-def rows_of(log: Log) -> list[tuple[object, ...]]:
-    columns = [log.user_ids.gather(log.users).to_list(), log.item_ids.gather(log.items).to_list()]
-    if log.times is not None:
-        columns.append([time // 1_000_000 for time in log.times.tolist()])
-    return list(zip(*columns, strict=True))
 
 
 def as_csv(rows: Rows, separator: str = ",") -> bytes:
@@ -74,7 +70,9 @@ def test_several_files_a_folder_and_a_glob_are_one_log_in_the_order_of_their_nam
         assert rows_of(read_log(sources)) == SIMPLE
 
 
-ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
+ids = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).filter(
+    lambda text: text == text.strip()
+)
 
 
 @given(st.lists(st.tuples(ids, ids, st.integers(0, 2_000_000_000)), min_size=1, max_size=30))
@@ -121,6 +119,59 @@ def test_whole_numbers_that_a_table_stored_as_floats_lose_their_point(tmp_path: 
     log = read_log([tmp_path / "log.parquet"])
     assert rows_of(log) == [(1, 3), (2, 5)]
     assert "1 rows without user were dropped." in log.notes
+
+
+def test_blanks_around_ids_are_no_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user, item, time\n ann, 7, 10\nann,7 ,11\nbob,\u00a08,12\nbob,  ,13\n")
+    log = read_log([tmp_path / "log.csv"])
+    assert rows_of(log) == [("ann", 7, 10), ("ann", 7, 11), ("bob", 8, 12)]
+    assert "1 rows without item were dropped." in log.notes
+    (tmp_path / "log.jsonl").write_text('{"user": " ann", "item": "7 "}\n')
+    pl.DataFrame({"user": ["ann "], "item": [" 7"]}).write_parquet(tmp_path / "log.parquet")
+    for name in ("log.jsonl", "log.parquet"):
+        assert rows_of(read_log([tmp_path / name])) == [("ann", "7")]
+
+
+def test_floats_that_are_whole_are_the_integers_they_mean(tmp_path: Path) -> None:
+    pl.DataFrame({"user": [6.0, None, 7.0], "item": [1, 2, 3]}).write_parquet(tmp_path / "log.parquet")
+    pl.read_parquet(tmp_path / "log.parquet").write_csv(tmp_path / "log.csv")
+    (tmp_path / "log.jsonl").write_text('{"user": 6.0, "item": 1}\n{"user": 7, "item": 3.0}\n')
+    assert (tmp_path / "log.csv").read_text().splitlines()[1] == "6.0,1"
+    for name in ("log.csv", "log.parquet", "log.jsonl"):
+        assert rows_of(read_log([tmp_path / name])) == [(6, 1), (7, 3)], name
+
+
+def test_an_integer_and_the_same_as_a_float_are_one_id(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,item,title\n8,6.0,Tea\n7.00,6,Tea again\n")
+    (tmp_path / "b.csv").write_text("user,item,title\n7,5,Jam\n8.0,6.0,Tea\n")
+    log = read_log([tmp_path])
+    assert rows_of(log) == [(8, 6), (7, 6), (7, 5), (8, 6)]
+    assert log.user_ids.to_list() == [8, 7], "in the order of first appearance"
+    assert log.item_columns is not None
+    assert log.item_columns.rows() == [("6", "Tea"), ("5", "Jam")]
+
+
+def test_a_catalogue_writes_its_ids_as_the_log_does(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_text("item_id,title\n6.0,Tea\n 7,Jam\n")
+    assert read_items(tmp_path / "items.csv").rows() == [("6", "Tea"), ("7", "Jam")]
+    pl.DataFrame({"id": [6.0, 7.0], "title": ["Tea", "Jam"]}).write_parquet(tmp_path / "items.parquet")
+    assert read_items(tmp_path / "items.parquet").rows() == [("6", "Tea"), ("7", "Jam")]
+    (tmp_path / "versions.csv").write_text("item_id,title\n1.0,Tea\n1.10,Jam\n")
+    assert read_items(tmp_path / "versions.csv").rows() == [("1.0", "Tea"), ("1.10", "Jam")]
+
+
+@pytest.mark.parametrize("other", ["1.10", "x", "007", "007.0", "-0", "1e3", str(2**63)])
+def test_one_id_that_is_no_integer_keeps_all_as_they_are_written(tmp_path: Path, other: str) -> None:
+    (tmp_path / "log.csv").write_text(f"user,item\na,1.0\na,1\na,{other}\n")
+    assert rows_of(read_log([tmp_path / "log.csv"])) == [("a", "1.0"), ("a", "1"), ("a", other)]
+
+
+def test_floats_that_parquet_and_json_call_text_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"user": "6.0", "item": 1}\n{"user": "6", "item": 2}\n')
+    assert rows_of(read_log([tmp_path / "log.jsonl"])) == [("6.0", 1), ("6", 2)]
+    users = pl.Series("user", ["1", "2"], dtype=pl.Categorical)
+    pl.DataFrame([users, pl.Series("item", ["1.0", "1"])]).write_parquet(tmp_path / "log.parquet")
+    assert rows_of(read_log([tmp_path / "log.parquet"])) == [("1", "1.0"), ("2", "1")]
 
 
 def test_missing_users_items_and_times_are_dropped_and_counted_apart(tmp_path: Path) -> None:
@@ -191,7 +242,7 @@ def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
 
 def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes("user,item\nZoë,thé\n".encode("latin-1"))
-    assert rows_of(read_log([tmp_path / "log.csv"], encoding="latin-1")) == [("Zoë", "thé")]
+    assert rows_of(read_log([tmp_path / "log.csv"], hints=Hints(encoding="latin-1"))) == [("Zoë", "thé")]
 
 
 @pytest.mark.parametrize(
@@ -249,5 +300,7 @@ def test_a_log_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 def test_files_with_and_without_times_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,item,time\na,1,5\n")
     (tmp_path / "b.csv").write_text("user,item\na,1\n")
-    with pytest.raises(DataError, match="Some files have a time column"):
+    with pytest.raises(
+        DataError, match=r"Some files have a time column and some have none.*a\.csv and .*b\.csv"
+    ):
         read_log([tmp_path])

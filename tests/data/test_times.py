@@ -13,8 +13,8 @@ from bert4rec.errors import DataError, UsageError
 NEW_YEAR = 1_577_836_800
 
 
-def read(values: list[object]) -> list[int | None]:
-    return TimeReader("time").read(pl.Series(values, strict=False), where="log.csv").to_list()
+def read(values: list[object], form: str | None = None) -> list[int | None]:
+    return TimeReader("time", form).read(pl.Series(values, strict=False), where="log.csv").to_list()
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,73 @@ def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
         match=rf"log\.csv, row 1 \(not counting a header\): '{value}' in column 'time' is not a time",
     ):
         read([value])
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        ("01/01/2020", "%d/%m/%Y"),
+        ("1.1.20", "%d.%m.%y"),
+        (" Jan 01, 2020 ", "%b %d, %Y"),
+        ("12/31/2019 11:30 PM -0030", "%m/%d/%Y %I:%M %p %z"),
+        ("01/01/2020 02:00:00+02:00", "%d/%m/%Y %H:%M:%S%z"),
+        ("01/01/2020 00:00", "%d/%m/%Y %H:%M"),
+        (20200101, "%Y%m%d"),
+    ],
+)
+def test_dates_in_a_named_format_are_utc_unless_they_say_otherwise(value: object, form: str) -> None:
+    assert read([value, None], form) == [NEW_YEAR * 1_000_000, None]
+
+
+def test_fractions_of_seconds_in_a_named_format_are_kept() -> None:
+    assert read(["01/01/2020 00:00:00.25"], "%d/%m/%Y %H:%M:%S.%f") == [NEW_YEAR * 1_000_000 + 250_000]
+
+
+def test_a_value_that_does_not_fit_the_named_format_is_an_error_with_its_row() -> None:
+    for value in ("31/02/2020", "2020-01-01", "01/01/2020 10:00"):
+        with pytest.raises(
+            DataError, match=rf"log\.csv, row 2 .*'{value}' .* Expected dates written %d/%m/%Y"
+        ):
+            read(["01/01/2020", value], "%d/%m/%Y")
+
+
+@pytest.mark.parametrize("form", ["day", "", "%%", "%H:%M", "%d %b", "%d/%m/%Y %H", "%d/%m/%Y %Z", "%Q"])
+def test_a_format_that_says_no_date_is_refused(form: str) -> None:
+    with pytest.raises(UsageError, match=r"does not say a date\. Write it like %d/%m/%Y"):
+        TimeReader("time", form)
+
+
+def test_a_format_for_a_column_of_dates_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"holds dates already\. Leave out --time-format"):
+        read([datetime(2020, 1, 1, tzinfo=UTC)], "%d/%m/%Y")
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("16/10/2013", "Say that the day comes first: --time-format '%d/%m/%Y'."),
+        ("10/16/2013", "Say that the month comes first: --time-format '%m/%d/%Y'."),
+        (
+            "3.4.2013",
+            "Day or month may come first: say --time-format '%d.%m.%Y' or --time-format '%m.%d.%Y'.",
+        ),
+        ("16-10-13 10:30", "--time-format '%d-%m-%y %H:%M'."),
+        ("10/16/2013 10:30:15.5 PM", "--time-format '%m/%d/%Y %I:%M:%S.%f %p'."),
+        ("Oct 16, 2013", "others need a format, as in --time-format '%d/%m/%Y'."),
+    ],
+)
+def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
+    value: str, advice: str
+) -> None:
+    with pytest.raises(DataError) as raised:
+        read([value])
+    assert str(raised.value).endswith(advice)
+    form = advice.split("'")[1]
+    assert value.startswith("Oct") or read([value], form)[0] is not None
+
+
+def test_blank_times_are_missing() -> None:
+    assert read(["2020-01-01", "", "  "]) == [NEW_YEAR * 1_000_000, None, None]
 
 
 def test_moments_on_the_command_line() -> None:

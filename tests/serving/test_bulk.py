@@ -1,10 +1,12 @@
 """From file to file: the same answers as one at a time, in parts, and nothing is computed twice."""
 
+import bz2
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +15,7 @@ import polars as pl
 import pytest
 
 from bert4rec.data.columns import ColumnRequest
+from bert4rec.data.files import Hints
 from bert4rec.errors import Bert4RecError, DataError, UsageError
 from bert4rec.serving import bulk
 from bert4rec.serving.bulk import Request, Tally, recommend_file
@@ -117,6 +120,34 @@ def as_log(path: Path) -> Path:
     return path
 
 
+def as_feather(path: Path) -> Path:
+    path = path.with_suffix(".feather")
+    pl.read_parquet(write_lists(path.with_suffix(".parquet"))).write_ipc(path)
+    return path
+
+
+def as_archive(path: Path) -> Path:
+    path = path.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(as_json_lines(path), "day/1.jsonl")
+    return path
+
+
+def as_packed_json_lines(path: Path) -> Path:
+    path = path.with_suffix(".jsonl.bz2")
+    path.write_bytes(bz2.compress(as_json_lines(path).read_bytes()))
+    return path
+
+
+def as_lists_with_times(path: Path) -> Path:
+    """The last item first, as their times tell."""
+    path = path.with_suffix(".parquet")
+    times = [list(range(len(history), 0, -1)) for history in HISTORIES]
+    lists = {"user": USERS, "item_ids": [history[::-1] for history in HISTORIES], "times": times}
+    pl.DataFrame(lists).write_parquet(path)
+    return path
+
+
 def as_folder_of_parts(path: Path) -> Path:
     path.mkdir()
     whole = pl.read_parquet(write_lists(path / "1.parquet"))
@@ -125,14 +156,27 @@ def as_folder_of_parts(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("write", [as_parquet, as_json_lines, as_log, as_folder_of_parts])
+@pytest.mark.parametrize(
+    "write",
+    [
+        as_parquet,
+        as_json_lines,
+        as_log,
+        as_folder_of_parts,
+        as_feather,
+        as_archive,
+        as_packed_json_lines,
+        as_lists_with_times,
+    ],
+)
 def test_lists_and_logs_give_the_same_answers(
     write: Callable[[Path], Path], shop: Recommender, tmp_path: Path
 ) -> None:
     recommend_file(shop, Request(write(tmp_path / "in"), tmp_path / "out.parquet", users_per_part=3))
     found = pl.read_parquet(tmp_path / "out.parquet").rows()
     # A user without actions is in no log.
-    assert sorted(found) == sorted(row for row in expected(shop) if write is not as_log or row[0] != "u3")
+    is_log = write in (as_log, as_lists_with_times)
+    assert sorted(found) == sorted(row for row in expected(shop) if not is_log or row[0] != "u3")
 
 
 def test_a_dataset_gives_all_its_users_with_all_they_did(make_dataset: MakeDataset, tmp_path: Path) -> None:
@@ -165,6 +209,42 @@ def test_whole_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
     recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.parquet", k=1))
     table = pl.read_parquet(tmp_path / "out.parquet")
     assert table.select("user", "item").rows() == [(7, 30), (8, 20)]
+
+
+def test_ids_may_have_blanks_around_them_and_whole_numbers_a_point(tmp_path: Path) -> None:
+    shop = highest_first(["10", "20", "30"], whole_numbers=True)
+    (tmp_path / "in.jsonl").write_text('{"user": "a", "items": ["30.0", " 20 "]}\n')
+    (tmp_path / "in.csv").write_text("user,item\na, 30.0\na,20\na,unknown\n")
+    for name, unknown in (("in.jsonl", 0), ("in.csv", 1)):
+        tally = recommend_file(shop, Request(tmp_path / name, tmp_path / f"{name}.parquet"))
+        assert tally.unknown == unknown
+        assert pl.read_parquet(tmp_path / f"{name}.parquet")["item"].to_list() == [10]
+
+
+def test_a_log_is_read_as_its_hints_say(shop: Recommender, tmp_path: Path) -> None:
+    rows = "user^^item^^day\nZoë^^item-2^^02/01/2024\nZoë^^item-1^^01/02/2024\n"
+    (tmp_path / "in.txt").write_bytes(rows.encode("latin-1"))
+    request = Request(
+        tmp_path / "in.txt",
+        tmp_path / "out.parquet",
+        columns=ColumnRequest(time="day"),
+        hints=Hints("latin-1", "^^", "%d/%m/%Y"),
+    )
+    recommend_file(shop, request)
+    (answer,) = shop.recommend([["item-2", "item-1"]])
+    table = pl.read_parquet(request.target)
+    assert table.select("user", "item").rows() == [("Zoë", item.item_id) for item in answer.items]
+
+
+def test_another_member_of_an_archive_is_another_request(shop: Recommender, tmp_path: Path) -> None:
+    source = as_archive(tmp_path / "in")
+    with zipfile.ZipFile(source, "a") as archive:
+        archive.writestr("day/2.jsonl", '{"user": "a", "items": ["item-1"]}\n')
+    leave_parts(shop, Request(source / "day/1.jsonl", tmp_path / "out.parquet"))
+    with pytest.raises(UsageError, match="another request"):
+        recommend_file(shop, Request(source / "day/2.jsonl", tmp_path / "out.parquet"))
+    tally = recommend_file(shop, Request(source / "2.jsonl", tmp_path / "out.parquet"), overwrite=True)
+    assert tally.users == 1
 
 
 def test_a_fraction_is_no_item(tmp_path: Path) -> None:
@@ -269,8 +349,12 @@ def test_a_folder_that_is_not_ours_is_neither_read_nor_removed(shop: Recommender
 def test_parts_are_removed_all_at_once(
     shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(folder: Path) -> None:
-        (folder / "request.json").unlink()
+    remove = shutil.rmtree
+
+    def die(folder: Path, **options: Any) -> None:
+        if not (note := Path(folder) / "request.json").exists():
+            return remove(folder, **options)
+        note.unlink()
         raise KeyboardInterrupt
 
     request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
@@ -307,11 +391,18 @@ def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender
     [
         ({"who": ["a"], "items": [["x"]]}, {}, "no column that looks like the user"),
         ({"user": ["a"], "b": [["x"]], "c": [["y"]]}, {}, "found b, c. Name it with --item-col"),
-        ({"user": ["a"], "b": [["x"]], "c": ["y"]}, {"item": "c"}, "expected a user and a list of items"),
-        ({"user": [["a"]], "item": [["x"]]}, {"item": "item"}, "expected a user and a list of items"),
-        ({"user": [{"a": 1}], "item": [["x"]]}, {}, "expected a user and a list of items"),
+        (
+            {"user": [["a"]], "item": [["x"]]},
+            {"item": "item"},
+            r"column 'user' holds List\(String\), not single ids",
+        ),
+        ({"user": [{"a": 1}], "item": [["x"]]}, {}, r"column 'user' holds Struct.*, not single ids"),
         ({"user": ["a"], "item": [{"x": 1}]}, {}, "not single ids"),
-        ({"user": ["a"], "items": [[["x"]]]}, {}, "where ids are expected"),
+        (
+            {"user": ["a"], "items": [[["x"]]]},
+            {},
+            r"column 'items' holds List\(List\(String\)\), not single ids",
+        ),
         ({"user": ["a"], "thing": ["x"]}, {}, "no column that looks like the item"),
         ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no user"),
     ],

@@ -28,13 +28,17 @@ class ColumnOptions:
     user_col: str | None = None
     """Column of the user."""
     item_col: str | None = None
-    """Column of the item."""
+    """Column of the item, or of lists of items, oldest first, with a row for each user."""
     time_col: str | None = None
     """Column of the time: epoch numbers or ISO dates. With `none`, the order of the rows counts."""
+    time_format: str | None = None
+    """How other dates are written, such as '%d/%m/%Y' or '%m/%d/%Y %H:%M %z' (UTC without %z)."""
     title_col: str | None = None
     """Column of the item's title."""
     items: Path | None = None
     """A file with one row an item: its id, title and whatever else is known."""
+    separator: str | None = None
+    """Between the fields of text files, such as '^' or '||'; `tab` and `space` by name. Usual ones are guessed."""
     encoding: str | None = None
     """Of text files that are not UTF-8, such as latin-1."""
 
@@ -42,8 +46,8 @@ class ColumnOptions:
         """A catalogue can be joined to any data; the rest is about files whose form is not known."""
         if replace(self, items=None) != ColumnOptions():
             raise UsageError(
-                "--user-col, --item-col, --time-col, --title-col and --encoding go with files; "
-                f"the form of {source} is known."
+                "--user-col, --item-col, --time-col, --time-format, --title-col, --separator and --encoding go with "
+                f"files; the form of {source} is known."
             )
 
 
@@ -118,8 +122,9 @@ def prepare_command(
     Parameters
     ----------
     source
-        Files, folders or globs (CSV, TSV, Parquet, JSON Lines, "user item item …" lines; plain, .gz or .zst), or
-        the name of a data set: ml-100k, ml-1m, ml-20m, beauty, steam, synthetic.
+        Files, folders or globs (CSV, TSV, user::item::…, Parquet, Feather, JSON Lines, "user item item …" lines;
+        plain, .gz, .zst, .bz2, .xz, or in a .zip, of which archive.zip/ratings.csv names one member), or the name of
+        a data set: ml-100k, ml-1m, ml-20m, beauty, steam, synthetic.
     output
         Folder to write.
     from_path
@@ -232,11 +237,13 @@ def _read_source(
 
 def _read_files(source: tuple[str, ...], columns: ColumnOptions) -> _Read:
     from bert4rec.data.columns import ColumnRequest
+    from bert4rec.data.files import Hints
     from bert4rec.data.log import read_log
 
     request = ColumnRequest(columns.user_col, columns.item_col, columns.time_col, columns.title_col)
+    hints = Hints(columns.encoding, columns.separator, columns.time_format)
     with progress("Reading", "rows") as report:
-        log = read_log(source, request, encoding=columns.encoding, progress=report)
+        log = read_log(source, request, hints, progress=report)
     return _Read(log, Path(source[0]).name.split(".")[0] or "log", {"files": list(source)})
 
 

@@ -34,6 +34,9 @@ def recommend_command(
     user_col: str | None = None,
     item_col: str | None = None,
     time_col: str | None = None,
+    time_format: str | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
     device: str = "auto",
     threads: int = 1,
     overwrite: Flag = False,
@@ -53,7 +56,8 @@ def recommend_command(
     user
         Id of a user of the dataset; all that is known of them counts.
     source
-        A file with a list of items a user (Parquet, JSON Lines), a log with a row an action, or a dataset folder.
+        A file with a list of items a user (Parquet, Feather, JSON Lines), a log as `prepare` takes it, or a dataset
+        folder.
     output
         With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command goes on.
     k
@@ -72,6 +76,12 @@ def recommend_command(
         With --input: column of the item, or of the list of items.
     time_col
         With --input: column of the time, in a log. With `none`, the order of the rows counts.
+    time_format
+        With --input: how dates that are not ISO are written, such as '%d/%m/%Y'.
+    separator
+        With --input: between the fields of text files, such as '^' or '||'. Usual ones are guessed.
+    encoding
+        With --input: of text files that are not UTF-8, such as latin-1.
     device
         Of a run: auto, cpu, cuda or cuda:1.
     threads
@@ -88,11 +98,14 @@ def recommend_command(
     check_k(k)
     if (source is None) != (output is None):
         raise UsageError("--input and --output belong together.")
-    columns = (user_col, item_col, time_col)
+    columns, hints = (user_col, item_col, time_col), (encoding, separator, time_format)
     if source is not None and (allow or deny or json):
         raise UsageError("--allow, --deny and --json go with --history and --user.")
-    if source is None and (any(columns) or overwrite):
-        raise UsageError("--user-col, --item-col, --time-col and --overwrite go with --input.")
+    if source is None and (overwrite or any(said is not None for said in (*columns, *hints))):
+        raise UsageError(
+            "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite go with "
+            "--input."
+        )
     if user is None and data is not None:
         raise UsageError("--data goes with --user.")
     if is_exported(model) and device not in ("auto", "cpu"):
@@ -101,7 +114,7 @@ def recommend_command(
         raise UsageError("--threads goes with an exported model.")
     options = _Options(model, k, exclude_seen, _ids(allow), _ids(deny), device, threads)
     if source is not None and output is not None:
-        _recommend_file(options, source, output, columns, overwrite=overwrite)
+        _recommend_file(options, source, output, columns, hints, overwrite=overwrite)
         return
     found, catalogue = (
         options.for_history(_ids(history) or []) if history is not None else options.for_user(str(user), data)
@@ -176,9 +189,16 @@ class _Options:
 
 
 def _recommend_file(
-    options: _Options, source: Path, output: Path, columns: tuple[str | None, ...], *, overwrite: bool
+    options: _Options,
+    source: Path,
+    output: Path,
+    columns: tuple[str | None, ...],
+    hints: tuple[str | None, ...],
+    *,
+    overwrite: bool,
 ) -> None:
     from bert4rec.data.columns import ColumnRequest
+    from bert4rec.data.files import Hints
     from bert4rec.serving.bulk import Request, recommend_file
 
     request = Request(
@@ -187,6 +207,7 @@ def _recommend_file(
         k=options.k,
         exclude_seen=options.exclude_seen,
         columns=ColumnRequest(*columns),
+        hints=Hints(*hints),
     )
     request.check_target(overwrite=overwrite)
     recommender = options.load()

@@ -2,8 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from bert4rec.errors import DataError, UsageError
 
@@ -43,26 +43,33 @@ class ColumnChoice:
     item: str
     time: str | None = None
     title: str | None = None
+    lists: frozenset[str] = frozenset()
+    """Roles whose column holds lists: `item` where a row is a user with all items, and what goes along with them."""
 
     def describe(self) -> str:
-        parts = [
-            f"user = {self.user}",
-            f"item = {self.item}",
-            f"time = {self.time or 'none, order of the rows'}",
-        ]
+        """For people: role and column."""
+        in_lists = "the lists of " if self.lists else ""
+        order = "none, order of the lists" if self.lists else "none, order of the rows"
+        parts = [f"user = {self.user}", f"item = {in_lists}{self.item}", f"time = {self.time or order}"]
         return ", ".join([*parts, f"title = {self.title}"] if self.title else parts)
 
-    def names(self) -> list[str]:
-        return [name for name in (self.user, self.item, self.time, self.title) if name]
+    def by_role(self) -> dict[str, str]:
+        """Role → column, of those that are read."""
+        columns = {"user": self.user, "item": self.item, "time": self.time, "title": self.title}
+        return {role: name for role, name in columns.items() if name}
 
 
-def guess_columns(names: Sequence[str]) -> dict[str, str]:
-    """Role → column for every role some column's name stands for; the more usual name wins."""
+def guess_columns(names: Sequence[str], lists: Collection[str] = ()) -> dict[str, str]:
+    """Role → column for every role some column's name stands for; the more usual name wins.
+
+    The name of a column in `lists` may be a plural ("item_ids").
+    """
+    plain = {name: _plain(name).removesuffix("s" if name in lists else "") for name in names}
     guessed: dict[str, str] = {}
     for role, rank in _USUAL_RANK.items():
-        known = [name for name in names if _plain(name) in rank and name not in guessed.values()]
+        known = [name for name in names if plain[name] in rank and name not in guessed.values()]
         if known:
-            guessed[role] = min(known, key=lambda name: rank[_plain(name)])
+            guessed[role] = min(known, key=lambda name: rank[plain[name]])
     return guessed
 
 
@@ -71,27 +78,52 @@ def made_up_names(count: int) -> list[str]:
     return [f"column {place}" for place in range(1, count + 1)]
 
 
-def choose_columns(names: Sequence[str], request: ColumnRequest, *, where: str) -> ColumnChoice:
-    """Settle on columns; a column that was asked for must be there, user and item must be found."""
-    guessed: dict[str, str | None] = dict(guess_columns(names))
+def choose_columns(
+    names: Sequence[str], request: ColumnRequest, *, where: str, lists: Collection[str] = ()
+) -> ColumnChoice:
+    """Settle on columns; a column that was asked for must be there, user and item must be found.
+
+    `lists` are the columns that hold lists. Where no name stands for the item and one of them is left, it is that.
+    """
+    roles: dict[str, str | None] = dict(guess_columns(names, lists))
     if list(names) == made_up_names(2):
-        guessed |= {"user": names[0], "item": names[1]}
-    if request.time == NO_COLUMN:
-        request, guessed = replace(request, time=None), {**guessed, "time": None}
-    roles = {
-        role: _named(asked, names, role, where) if asked else guessed.get(role)
-        for role, asked in vars(request).items()
+        roles |= {"user": names[0], "item": names[1]}
+    without_time = request.time == NO_COLUMN
+    asked = {
+        role: name for role, name in vars(request).items() if name and not (role == "time" and without_time)
     }
+    roles |= {role: _named(name, names, role, where) for role, name in asked.items()}
+    if not roles.get("item"):
+        left = [name for name in lists if name not in roles.values()]
+        if len(left) > 1:
+            raise DataError(
+                f"{where}: expected one column that is a list of items, found {', '.join(left)}. "
+                "Name it with --item-col."
+            )
+        roles["item"] = left[0] if left else None
     for role in ("user", "item"):
-        if roles[role] is None:
+        if not roles.get(role):
             raise DataError(
                 f"{where} has no column that looks like the {role}. Columns found: {', '.join(names)}. "
                 f"Name it with --{role}-col."
             )
-    if roles["user"] == roles["item"]:
-        raise UsageError(f"User and item cannot both be column {roles['user']!r}.")
-    assert roles["user"] is not None and roles["item"] is not None
-    return ColumnChoice(roles["user"], roles["item"], roles["time"], roles["title"])
+    user, item, time, title = (roles.get(role) for role in ("user", "item", "time", "title"))
+    assert user and item
+    time = None if without_time else time
+    if user == item:
+        raise UsageError(f"User and item cannot both be column {user!r}.")
+    if item not in lists:
+        return ColumnChoice(user, item, time, title)
+    if title not in lists:
+        if request.title:
+            raise DataError(
+                f"{where}: column {title!r} is no list, so it cannot be the titles of listed items."
+            )
+        title = None  # it is the user's name
+    along = {"item": item, "time": time, "title": title}
+    return ColumnChoice(
+        user, item, time, title, frozenset(role for role, name in along.items() if name in lists)
+    )
 
 
 def _named(asked: str, names: Sequence[str], role: str, where: str) -> str:

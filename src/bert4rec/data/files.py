@@ -4,25 +4,34 @@ import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from bert4rec.data.columns import guess_columns, made_up_names
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
-Format = Literal["csv", "parquet", "jsonl", "lines"]
-_FORMAT_BY_ENDING: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
-_COMPRESSIONS = {".gz", ".zst"}
+Format = Literal["csv", "parquet", "arrow", "jsonl", "lines"]
+_FORMAT_BY_MAGIC: dict[bytes, Format] = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+_JSON_ENDINGS = {".jsonl", ".ndjson", ".json"}
+_TABLE_ENDINGS = {".csv", ".tsv", ".parquet", ".pq", ".arrow", ".feather", ".ipc"}
 _OTHER_ENDINGS = {".txt", ".dat", ".data", ".log", ".inter"}
-_SEPARATORS = ("\t", ",", ";", "|")
+_LOG_ENDINGS = _JSON_ENDINGS | _TABLE_ENDINGS | _OTHER_ENDINGS
+_COMPRESSIONS = {".gz", ".zst", ".bz2", ".xz"}
+_ARCHIVE = ".zip"
+_SEPARATORS = ("\t", "::", ",", ";", "|")
+_SEPARATOR_NAMES = {"tab": "\t", r"\t": "\t", "space": " "}
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the user said about how files are written; None where it is to be found out."""
+
+    encoding: str | None = None
+    """Of text files that are not UTF-8."""
+    separator: str | None = None
+    """Between the fields of a text file: any text, or `tab` or `space`."""
+    time_format: str | None = None
+    """How times are written, in the directives of strftime."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,11 @@ class LogFile:
     """One file of a log."""
 
     path: Path
+    shown: str
+    """What the user calls it: `path` may be a copy that was unpacked."""
     format: Format
     separator: str = ","
-    """Between the fields of a `csv` file."""
+    """Between the fields of a `csv` file; may be several characters."""
     columns: tuple[str, ...] = ()
     """Names of the columns of a `csv` file: from its header, or made up where it has none."""
     has_header: bool = True
@@ -49,27 +60,45 @@ def find_files(sources: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def inspect_file(path: Path) -> LogFile:
-    """Tell how a file is written, by its ending where that says it and by its first lines otherwise."""
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty.")
-    ending = _ending(path)
-    if _FORMAT_BY_ENDING.get(ending) == "parquet":
-        return LogFile(path, "parquet")
-    lines = [line for line in first_lines(path) if line.strip()]
+def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFile:
+    """Tell how a file is written, by what is in it, and by its ending where that leaves a choice."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    if not head:
+        raise DataError(f"{shown} is empty.")
+    ending = ending_of(shown)
+    columnar = next((kind for magic, kind in _FORMAT_BY_MAGIC.items() if head.startswith(magic)), None)
+    if columnar or ending in _JSON_ENDINGS:
+        if separator is not None:
+            kind = "JSON Lines" if columnar is None else columnar.capitalize()
+            raise UsageError(f"--separator goes with tables in text files; {shown} is {kind}.")
+        return LogFile(path, shown, columnar or "jsonl")
+    lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
-        raise DataError(f"{path} has nothing but blank lines.")
-    if _FORMAT_BY_ENDING.get(ending) == "jsonl" or lines[0].lstrip().startswith("{"):
-        return LogFile(path, "jsonl")
-    separator = "\t" if ending == ".tsv" else _guess_separator(lines, certain=ending == ".csv")
-    if separator is None or (separator == "\t" and _is_ragged(lines, separator)):
-        return LogFile(path, "lines")
+        raise DataError(f"{shown} has nothing but blank lines.")
+    if separator is not None:
+        return _table(path, shown, lines, _named_separator(separator, lines[0], shown))
+    if lines[0].lstrip("\ufeff \t").startswith("{"):
+        return LogFile(path, shown, "jsonl")
+    guessed = "\t" if ending == ".tsv" else _guess_separator(lines, certain=ending == ".csv")
+    if guessed is None or (guessed == "\t" and _is_ragged(lines, guessed)):
+        return LogFile(path, shown, "lines")
+    return _table(path, shown, lines, guessed)
+
+
+def _table(path: Path, shown: str, lines: list[str], separator: str) -> LogFile:
     names = _fields(lines[0], separator)
     if doubled := next((name for name in names if names.count(name) > 1 and not _is_number(name)), None):
-        raise DataError(f"{path} has two columns called {doubled!r}. Rename one of them.")
-    quote = '"' if separator != "\t" or _has_quoted_field(lines) else None
-    file = LogFile(path, "csv", separator, tuple(names), quote=quote)
+        raise DataError(f"{shown} has two columns called {doubled!r}. Rename one of them.")
+    can_quote = not takes_several_bytes(separator)
+    quote = '"' if can_quote and (separator != "\t" or _has_quoted_field(lines)) else None
+    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote)
     return without_header(file) if any(_is_number(name) for name in names) else file
+
+
+def takes_several_bytes(separator: str) -> bool:
+    """Whether a file must be split by lines, since polars' reader of CSV takes one byte only."""
+    return len(separator.encode()) > 1
 
 
 def without_header(file: LogFile) -> LogFile:
@@ -77,36 +106,62 @@ def without_header(file: LogFile) -> LogFile:
     return replace(file, columns=tuple(made_up_names(len(file.columns))), has_header=False)
 
 
-def first_lines(path: Path, count: int = 100) -> list[str]:
+def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> list[str]:
     import polars as pl
 
     try:
         lines: list[str] = pl.scan_lines(path, glob=False).head(count).collect().to_series().to_list()
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable(path, error, shown=shown) from error
     return lines
 
 
-def unreadable(path: Path, error: Exception) -> DataError:
-    """Say in a user's words why a file could not be read."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    if re.search("unexpected end of file|incomplete frame|must end with PAR1", reason):
-        return DataError(f"{path} ends too early: the file is cut off ({reason}). Copy or download it again.")
+def unreadable(path: Path, error: Exception, *, shown: str | None = None) -> DataError:
+    """Say in a user's words why a file could not be read. `shown` is what the user calls it."""
+    shown = shown or str(path)
+    reason = str(error).splitlines()[0].replace(str(path), shown) if str(error) else type(error).__name__
+    if re.search("unexpected end of file|incomplete frame|must end with PAR1|InvalidFooter", reason):
+        return DataError(
+            f"{shown} ends too early: the file is cut off ({reason}). Copy or download it again."
+        )
     if re.search("utf-?8", reason):
         return DataError(
-            f"{path}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1."
+            f"{shown}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1."
         )
-    return DataError(f"{path} cannot be read: {reason}")
+    return DataError(f"{shown} cannot be read: {reason}")
+
+
+def archive_of(path: Path) -> Path | None:
+    """The file that a path goes on into, as in archive.zip/ratings.csv; None where it goes into none."""
+    return next((parent for parent in path.parents if parent.is_file()), None)
+
+
+def is_log(path: PurePath, *, archives: bool = False) -> bool:
+    """Whether a file in a folder or an archive is taken for a part of the log, by its name."""
+    ending = ending_of(path.name)
+    return not path.name.startswith((".", "_")) and (
+        ending in _LOG_ENDINGS or (archives and ending == _ARCHIVE)
+    )
+
+
+def ending_of(name: str) -> str:
+    """In lower case, without that of a compression: ".csv" of "log.csv.gz"."""
+    suffixes = [suffix.lower() for suffix in PurePath(name).suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
 
 
 def _expand(source: str) -> Iterable[Path]:
     path = Path(source).expanduser()
     if path.is_dir():
-        files = sorted(entry for entry in path.iterdir() if entry.is_file() and _is_log(entry))
+        files = sorted(entry for entry in path.iterdir() if entry.is_file() and is_log(entry, archives=True))
         if not files:
-            raise NotFoundError(f"{path} holds no CSV, TSV, Parquet, JSON Lines or text file.")
+            raise NotFoundError(
+                f"{path} holds no CSV, TSV, Parquet, Feather, JSON Lines or text file, and no .zip of such files."
+            )
         return files
-    if path.is_file():
+    if path.is_file() or archive_of(path):
         return [path]
     pattern = path.relative_to(path.anchor)
     matches = sorted(match for match in Path(path.anchor).glob(str(pattern)) if match.is_file())
@@ -115,22 +170,24 @@ def _expand(source: str) -> Iterable[Path]:
     return matches
 
 
-def _is_log(path: Path) -> bool:
-    return not path.name.startswith((".", "_")) and _ending(path) in {*_FORMAT_BY_ENDING, *_OTHER_ENDINGS}
-
-
-def _ending(path: Path) -> str:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in _COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+def _named_separator(said: str, first_line: str, shown: str) -> str:
+    separator = _SEPARATOR_NAMES.get(said, said)
+    if not separator or set(separator) & set('\r\n"'):
+        raise UsageError(f"--separator {said!r} cannot separate fields.")
+    if separator not in first_line:
+        raise DataError(
+            f"{shown}: the separator {separator!r} is not in the first line, {first_line[:80]!r}."
+        )
+    return separator
 
 
 def _guess_separator(lines: list[str], *, certain: bool) -> str | None:
     """The separator every line has, or None for words between blanks ("user item item …")."""
-    for separator in _SEPARATORS:
-        if all(separator in line for line in lines):
-            return separator
+    found = [separator for separator in _SEPARATORS if all(separator in line for line in lines)]
+    if found[:1] == ["::"] and len(found) > 1 and len({line.count("::") for line in lines}) > 1:
+        found = found[1:]  # some names hold it too
+    if found:
+        return found[0]
     if {"user", "item"} <= guess_columns(lines[0].split()).keys() or _ends_in_times(lines):
         return " "
     return "," if certain else None
@@ -158,7 +215,11 @@ def _has_quoted_field(lines: list[str]) -> bool:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    row = next(csv.reader([line.removeprefix("\ufeff")], delimiter=separator, skipinitialspace=True))
+    line = line.removeprefix("\ufeff")
+    if takes_several_bytes(separator):
+        row = line.split(separator)
+    else:
+        row = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
     return [field.strip() for field in row]
 
 
@@ -173,32 +234,14 @@ def _is_number(text: str) -> bool:
 def _first_bad_line(path: Path) -> str:
     import gzip
 
-    if path.suffix == ".zst":
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic == b"\x28\xb5\x2f\xfd":
         return ""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+    with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
                 return f":{number}"
     return ""
-
-
-def recode(path: Path, encoding: str, folder: Path) -> Path:
-    """Write `path` as plain UTF-8 text into a new folder below `folder`, for readers that know nothing else."""
-    import gzip
-    import shutil
-    from tempfile import mkdtemp
-
-    if path.suffix == ".zst" or _FORMAT_BY_ENDING.get(_ending(path)) == "parquet":
-        raise UsageError(f"--encoding cannot be used with {path.name}. Unpack it first.")
-    target = Path(mkdtemp(dir=folder)) / path.name.removesuffix(".gz")
-    open_text = gzip.open if path.suffix == ".gz" else open
-    try:
-        with open_text(path, "rt", encoding=encoding) as source, target.open("w", encoding="utf-8") as out:
-            shutil.copyfileobj(source, out, 1 << 20)
-    except LookupError as error:
-        raise UsageError(f"{encoding!r} is not an encoding Python knows; try latin-1 or cp1252.") from error
-    except (UnicodeDecodeError, EOFError) as error:
-        raise DataError(f"{path} cannot be read as {encoding}: {error}.") from error
-    return target

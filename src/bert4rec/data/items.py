@@ -1,11 +1,14 @@
 """What is known of items beside the log: titles and other columns, from a file of their own."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import guess_columns
-from bert4rec.data.files import find_files, inspect_file
-from bert4rec.data.readers import column_types, read_columns
+from bert4rec.data.files import LogFile
+from bert4rec.data.log import ids_as_text, whole_numbers
+from bert4rec.data.readers import column_types, declares_text, read_columns
+from bert4rec.data.unpack import open_files
 from bert4rec.errors import DataError
 
 if TYPE_CHECKING:
@@ -15,13 +18,17 @@ if TYPE_CHECKING:
 def read_items(path: Path) -> "pl.DataFrame":
     """Every column of an item file, the item's id as `id` and its title, where there is one, as `title`.
 
-    An item that is listed twice keeps its first row.
+    An item that is listed twice keeps its first row. Ids are text, written as those of a log would be.
     """
+    with TemporaryDirectory(prefix="bert4rec-") as scratch:
+        return _read_items(open_files([path], Path(scratch))[0])
+
+
+def _read_items(file: LogFile) -> "pl.DataFrame":
     import polars as pl
 
-    (only,) = find_files([path])[:1]
-    file = inspect_file(only)
-    names = list(column_types(file))
+    types = column_types(file)
+    names = list(types)
     roles = guess_columns(names)
     plain_id = next((name for name in names if name.lower() == "id"), None)
     guessed = roles.get("item")
@@ -31,7 +38,7 @@ def read_items(path: Path) -> "pl.DataFrame":
     )
     if id_column is None or (file.format == "csv" and not file.has_header):
         raise DataError(
-            f"{only} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
+            f"{file.shown} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
             "Give it a header with a column 'item_id' and, for readable output, 'title'."
         )
     others = [name for name in names if name == id_column or name != "id"]
@@ -39,11 +46,11 @@ def read_items(path: Path) -> "pl.DataFrame":
     if "title" in roles and "title" not in table.columns:
         table = table.rename({roles["title"]: "title"})
     first = ["id", "title"] if "title" in table.columns else ["id"]
-    return (
-        table.select(*first, pl.exclude(first))
-        .with_columns(pl.col("id").cast(pl.String))
-        .unique("id", keep="first", maintain_order=True)
-    )
+    ids = ids_as_text(table["id"], file.shown)
+    if not declares_text(file, types[id_column]) and (integers := whole_numbers(ids)) is not None:
+        ids = integers.cast(pl.String)
+    table = table.select(*first, pl.exclude(first)).with_columns(ids)
+    return table.unique("id", keep="first", maintain_order=True)
 
 
 def join_items(known: "pl.DataFrame | None", more: "pl.DataFrame") -> "pl.DataFrame":

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
-from bert4rec.data.files import LogFile, find_files, inspect_file, recode, without_header
-from bert4rec.data.readers import LINES, column_types, read_frames
+from bert4rec.data.files import Hints, LogFile, without_header
+from bert4rec.data.readers import LINES, column_types, declares_text, read_frames
 from bert4rec.data.times import TimeReader
-from bert4rec.errors import DataError
+from bert4rec.data.unpack import open_files
+from bert4rec.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,28 +42,92 @@ class Log:
     """What was dropped or assumed while reading, one sentence each."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """One file of a log, and how it is read."""
+
+    file: LogFile
+    choice: ColumnChoice
+    text_ids: frozenset[str]
+    """Roles whose ids the file says are text."""
+
+
 def read_log(
     sources: Sequence[str | Path],
     columns: ColumnRequest = ColumnRequest(),
+    hints: Hints = Hints(),
     *,
-    encoding: str | None = None,
     progress: Progress | None = None,
 ) -> Log:
     """Read all files that `sources` names, one after the other, as one log."""
-    paths = find_files(sources)
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
-        if encoding:
-            paths = [recode(path, encoding, Path(scratch)) for path in paths]
-        parts = [_plan(path, columns) for path in paths]
-        if len({part.choice.time is None for part in parts}) > 1:
-            raise DataError("Some files have a time column and some have none. Name it with --time-col.")
-        text_ids = frozenset(role for part in parts for role in part.text_ids)
-        times = TimeReader(parts[0].choice.time) if parts[0].choice.time else None
-        log = encode(_frames(parts, times), text_ids=text_ids, progress=progress)
+        files = open_files(sources, Path(scratch), hints)
+        return read_parts(plan(files, columns), hints.time_format, progress)
+
+
+def plan(files: Sequence[LogFile], request: ColumnRequest) -> list[Part]:
+    """Settle how every file is read before anything is."""
+    try:
+        return [_plan(file, request) for file in files]
+    except DataError as error:
+        if len(files) == 1:
+            raise
+        raise DataError(
+            f"{error} If this file is no part of the log, name only those that are; one in an archive is named "
+            "like archive.zip/ratings.csv."
+        ) from error
+
+
+def read_parts(
+    parts: Sequence[Part], time_format: str | None = None, progress: Progress | None = None
+) -> Log:
+    """Read files as one log."""
+    timed, timeless = (
+        [part.file.shown for part in parts if bool(part.choice.time) is has_time]
+        for has_time in (True, False)
+    )
+    if timed and timeless:
+        raise DataError(
+            f"Some files have a time column and some have none, such as {timed[0]} and {timeless[0]}. Name it with "
+            "--time-col, or name only the files that hold actions."
+        )
+    if time_format is not None and not timed:
+        raise UsageError(
+            f"--time-format goes with a time column; {timeless[0]} has none. Name it with --time-col."
+        )
+    text_ids = frozenset(role for part in parts for role in part.text_ids)
+    times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
+    log = encode(_frames(parts, times), text_ids=text_ids, progress=progress)
     notes = list(dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts))
     if times and times.unit:
         notes.append(f"Times are {times.describe()}.")
     return replace(log, notes=[*notes, *log.notes])
+
+
+def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
+    """Ids as String, without blanks around them; whole numbers that were stored as floats lose their '.0'."""
+    import polars as pl
+
+    if ids.dtype.is_float():
+        whole = ids.cast(pl.Int64, strict=False)
+        if (whole != ids).any():
+            raise DataError(
+                f"{where}: column of {ids.name}s holds fractions such as {ids.filter(whole != ids)[0]}; ids are whole."
+            )
+        ids = whole
+    text = ids.cast(pl.String)
+    return text if ids.dtype.is_integer() else text.str.strip_chars()
+
+
+def whole_numbers(ids: "pl.Series") -> "pl.Series | None":
+    """Ids as integers, if every one is written like one or like a float that is whole (6.0); None otherwise."""
+    import polars as pl
+
+    without_point = ids.str.replace(r"\.0+$", "")
+    numbers = without_point.cast(pl.Int64, strict=False)
+    # What does not come back the same, such as 007, is no number but a name.
+    same = numbers.null_count() == ids.null_count() and (numbers.cast(pl.String) == without_point).all()
+    return numbers if same else None
 
 
 def encode(
@@ -74,7 +139,8 @@ def encode(
     """Collect frames with columns `user`, `item` and perhaps `time` (microseconds) and `title` into a log.
 
     Rows without user, item or (where there are times) time are dropped and counted. Ids that are all whole
-    numbers become integers, except for the roles in `text_ids`, whose source said that they are text.
+    numbers, some perhaps written as 6.0, become integers, except for the roles in `text_ids`, whose source said
+    that they are text.
     """
     import polars as pl
 
@@ -96,69 +162,59 @@ def encode(
             titles.append(_first_of_each(complete.select(pl.col("item").alias("id"), "title").drop_nulls()))
         if progress:
             progress(rows)
+    users, user_ids = _ids(names["user"], numbers["user"], as_text="user" in text_ids)
+    items, item_ids = _ids(names["item"], numbers["item"], as_text="item" in text_ids)
     return Log(
-        users=np.concatenate([np.empty(0, np.uint32), *numbers["user"]]),
-        items=np.concatenate([np.empty(0, np.uint32), *numbers["item"]]),
+        users=users,
+        items=items,
         times=np.concatenate(times) if times else None,
-        user_ids=_ids(_all_names(names["user"]), as_text="user" in text_ids),
-        item_ids=_ids(_all_names(names["item"]), as_text="item" in text_ids),
-        item_columns=_first_of_each(pl.concat(titles)) if titles else None,
+        user_ids=user_ids,
+        item_ids=item_ids,
+        item_columns=_titles(titles, item_ids) if titles else None,
         notes=[f"{count:,} rows without {role} were dropped." for role, count in missing.items() if count],
     )
 
 
-@dataclass(frozen=True)
-class _Part:
-    file: LogFile
-    choice: ColumnChoice
-    text_ids: frozenset[str]
-
-
-def _plan(path: Path, request: ColumnRequest) -> _Part:
-    """Settle how one file is read before anything is."""
+def _plan(file: LogFile, request: ColumnRequest) -> Part:
     import polars as pl
 
-    file = inspect_file(path)
     by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
     if file.has_header and by_place and not guess_columns(file.columns):
         file = without_header(file)
     types = column_types(file)
-    choice = LINES if file.format == "lines" else choose_columns(list(types), request, where=str(path))
-    for role in ("user", "item"):
-        if types[getattr(choice, role)].is_nested():
+    lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
+    choice = (
+        LINES
+        if file.format == "lines"
+        else choose_columns(list(types), request, where=file.shown, lists=lists)
+    )
+    ids = {"user": types[choice.user], "item": types[choice.item]}
+    if "item" in choice.lists:
+        inner = lists[choice.item].inner
+        assert isinstance(inner, pl.DataType)
+        ids["item"] = inner
+    for role, kind in ids.items():
+        if kind.is_nested():
             raise DataError(
-                f"{path}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
+                f"{file.shown}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
             )
-    typed = file.format in ("parquet", "jsonl")
-    text = {role for role in ("user", "item") if typed and types[getattr(choice, role)] == pl.String}
-    return _Part(file, choice, frozenset(text))
+    return Part(file, choice, frozenset(role for role, kind in ids.items() if declares_text(file, kind)))
 
 
-def _frames(parts: list[_Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
+def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
     """All files' rows with ids as text and times in microseconds."""
     for part in parts:
         first_row = 1
         for frame in read_frames(part.file, part.choice):
-            as_text = frame.with_columns(_as_text(frame[role], part.file.path) for role in ("user", "item"))
+            as_text = frame.with_columns(
+                ids_as_text(frame[role], part.file.shown) for role in ("user", "item")
+            )
             if times:
-                micros = times.read(frame["time"], where=str(part.file.path), first_row=first_row)
+                rows = frame["row"] if part.choice.lists else None
+                micros = times.read(frame["time"], where=part.file.shown, first_row=first_row, rows=rows)
                 as_text = as_text.with_columns(micros.alias("time"))
             yield as_text
             first_row += frame.height
-
-
-def _as_text(ids: "pl.Series", path: Path) -> "pl.Series":
-    """Ids as String; whole numbers that were stored as floats lose their '.0'."""
-    import polars as pl
-
-    if ids.dtype.is_float():
-        whole = ids.cast(pl.Int64, strict=False)
-        if (whole != ids).any():
-            raise DataError(
-                f"{path}: column of {ids.name}s holds fractions such as {ids.filter(whole != ids)[0]}; ids are whole."
-            )
-        ids = whole
-    return ids.cast(pl.String)
 
 
 def _drop_incomplete(frame: "pl.DataFrame", missing: dict[str, int]) -> "pl.DataFrame":
@@ -182,20 +238,34 @@ def _first_of_each(titles: "pl.DataFrame") -> "pl.DataFrame":
     return titles.unique("id", keep="first", maintain_order=True)
 
 
-def _all_names(numbered: "pl.Series") -> "pl.Series":
-    """Every name that polars has numbered for this column, in the order of their numbers."""
+def _titles(titles: "list[pl.DataFrame]", item_ids: "pl.Series") -> "pl.DataFrame":
+    """The first title of each item, whose id is text but written as in `item_ids`."""
+    import polars as pl
+
+    table = pl.concat(titles)
+    if item_ids.dtype.is_integer() and (integers := whole_numbers(table["id"])) is not None:
+        table = table.with_columns(integers.cast(pl.String))
+    return _first_of_each(table)
+
+
+def _ids(
+    numbered: "pl.Series", numbers: "list[NDArray[np.uint32]]", *, as_text: bool
+) -> "tuple[NDArray[np.uint32], pl.Series]":
+    """Per action the number of its id, and the ids in the order of their numbers.
+
+    polars has numbered them as they are written. Where all are whole numbers, 6 and 6.0 become one.
+    """
     import polars as pl
 
     assert isinstance(numbered.dtype, pl.Categorical)
-    return numbered.dtype.categories.to_series()
-
-
-def _ids(names: "pl.Series", *, as_text: bool) -> "pl.Series":
-    """The ids as they were: integers where every one is written the way an integer is."""
-    import polars as pl
-
-    if not as_text:
-        numbers = names.cast(pl.Int64, strict=False)
-        if not numbers.has_nulls() and bool((numbers.cast(pl.String) == names).all()):
-            return numbers.alias("id")
-    return names.alias("id")
+    names = numbered.dtype.categories.to_series().alias("id")
+    per_action = np.concatenate([np.empty(0, np.uint32), *numbers])
+    integers = None if as_text else whole_numbers(names)
+    if integers is None:
+        return per_action, names
+    ids = integers.unique(maintain_order=True)
+    if len(ids) < len(names):
+        places = ids.to_frame().with_row_index("place")
+        place = integers.to_frame().join(places, on="id", how="left", maintain_order="left")["place"]
+        per_action = place.to_numpy()[per_action]
+    return per_action, ids

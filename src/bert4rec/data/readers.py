@@ -1,4 +1,4 @@
-"""Read the files of a log in batches: CSV, Parquet, JSON Lines, and "user item item …" lines.
+"""Read the files of a log in batches: CSV, Parquet, Arrow, JSON Lines, and "user item item …" lines.
 
 Every reader yields frames with columns `user`, `item` and, where chosen, `time` and `title`, in the order
 of the file and with bounded memory. Compressed files (.gz, .zst) are read as they are.
@@ -11,13 +11,15 @@ from glob import escape
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import ColumnChoice
-from bert4rec.data.files import LogFile, unreadable
+from bert4rec.data.files import LogFile, takes_several_bytes, unreadable
 from bert4rec.errors import DataError
 
 if TYPE_CHECKING:
     import polars as pl
 
 ROWS_PER_BATCH = 1_000_000
+LISTS_PER_BATCH = 20_000
+"""Fewer, since a list may be long."""
 LINES_TO_KNOW_KEYS_BY = 10_000
 """Of a JSON Lines file: a key that first occurs later is not seen."""
 LINES = ColumnChoice(user="first word of a line", item="every further word")
@@ -32,19 +34,48 @@ def column_types(file: LogFile) -> "dict[str, pl.DataType]":
     if file.format == "lines":
         return {LINES.user: pl.String(), LINES.item: pl.String()}
     try:
-        scan = _scan_parquet(file) if file.format == "parquet" else _scan_jsonl(file)
-        return dict(scan.collect_schema())
+        return dict(_scan(file).collect_schema())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _explain(file, error) from error
 
 
-def read_frames(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
-    """The chosen columns under the names of their roles, batch by batch."""
+def declares_text(file: LogFile, kind: "pl.DataType") -> bool:
+    """Whether the file says that a column of this type is text, even if all of it looks like numbers."""
     import polars as pl
 
-    readers = {"csv": _read_csv, "parquet": _read_parquet, "jsonl": _read_jsonl, "lines": _read_lines}
+    return file.format not in ("csv", "lines") and kind in (pl.String, pl.Categorical, pl.Enum)
+
+
+def read_frames(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
+    """The chosen columns under the names of their roles, batch by batch.
+
+    Where they hold lists, every item gets a row of its own, and `row` says which row of the file it was in.
+    """
+    if not choice.lists:
+        yield from read_rows(file, choice)
+        return
+    first_row = 1
+    for frame in read_rows(file, choice, LISTS_PER_BATCH):
+        yield _explode(frame, choice.lists, file.shown, first_row)
+        first_row += frame.height
+
+
+def read_rows(
+    file: LogFile, choice: ColumnChoice, rows_per_batch: int = ROWS_PER_BATCH
+) -> "Iterator[pl.DataFrame]":
+    """The chosen columns under the names of their roles, row by row as in the file."""
+    import polars as pl
+
     try:
-        yield from readers[file.format](file, choice)
+        if file.format == "lines":
+            yield from _read_lines(file, choice)
+        elif file.format == "csv":
+            yield from _read_csv(file, choice)
+        else:
+            chosen = _scan(file, choice).select(
+                pl.col(name).alias(role) for role, name in choice.by_role().items()
+            )
+            yield from _batches(chosen, rows_per_batch)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _explain(file, error) from error
 
@@ -53,23 +84,55 @@ def read_columns(file: LogFile, names: Sequence[str]) -> "pl.DataFrame":
     """Whole columns of a table small enough for memory, such as a catalogue."""
     import polars as pl
 
-    scans = {"csv": _scan_csv, "parquet": _scan_parquet, "jsonl": _scan_jsonl}
-    if file.format not in scans:
-        raise DataError(f"{file.path} is not a table with columns.")
+    if file.format == "lines":
+        raise DataError(f"{file.shown} is not a table with columns.")
     try:
-        return scans[file.format](file).select(names).collect()
+        return _scan(file).select(names).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _explain(file, error) from error
 
 
-def _by_role(choice: ColumnChoice) -> "list[pl.Expr]":
+def _scan(file: LogFile, choice: ColumnChoice | None = None) -> "pl.LazyFrame":
+    """All columns of a table. Of JSON, those of `choice` come as text if it is given."""
     import polars as pl
 
-    return [pl.col(name).alias(role) for role, name in vars(choice).items() if name]
+    if file.format == "parquet":
+        return pl.scan_parquet(file.path, glob=False)
+    if file.format == "arrow":
+        return pl.scan_ipc(file.path, glob=False)
+    if file.format == "jsonl":
+        # A column may hold numbers in one line and strings in the next.
+        text: dict[str, pl.DataType] | None = None
+        if choice:
+            kinds = (pl.String(), pl.List(pl.String))
+            text = {name: kinds[role in choice.lists] for role, name in choice.by_role().items()}
+        # The only scan that takes no glob=False: brackets in a file's name must not name another file.
+        return pl.scan_ndjson(escape(str(file.path)), schema=text, infer_schema_length=LINES_TO_KNOW_KEYS_BY)
+    assert file.format == "csv"
+    return _scan_split(file) if takes_several_bytes(file.separator) else _scan_csv(file)
 
 
-def _batches(frame: "pl.LazyFrame") -> "Iterator[pl.DataFrame]":
-    yield from frame.collect_batches(chunk_size=ROWS_PER_BATCH, maintain_order=True)
+def _explode(frame: "pl.DataFrame", lists: frozenset[str], shown: str, first_row: int) -> "pl.DataFrame":
+    """A row for each item of the lists; what goes along with them must be as long."""
+    import polars as pl
+
+    arrays = (role for role in lists if isinstance(frame.schema[role], pl.Array))
+    frame = frame.with_columns(pl.col(role).arr.to_list() for role in arrays)
+    lengths = frame.select(pl.col(role).list.len().fill_null(0) for role in lists)
+    for role in lists - {"item"}:
+        wrong = lengths[role] != lengths["item"]
+        if wrong.any():
+            row = int(wrong.arg_max() or 0)
+            raise DataError(
+                f"{shown}, row {first_row + row}: {lengths['item'][row]} items, but {lengths[role][row]} {role}s. "
+                "Lists that go together must have the same length."
+            )
+    numbered = frame.with_row_index("row", offset=first_row)
+    return numbered.filter(lengths["item"] > 0).explode(*lists)
+
+
+def _batches(frame: "pl.LazyFrame", rows: int = ROWS_PER_BATCH) -> "Iterator[pl.DataFrame]":
+    yield from frame.collect_batches(chunk_size=rows, maintain_order=True)
 
 
 def _scan_csv(file: LogFile) -> "pl.LazyFrame":
@@ -87,44 +150,45 @@ def _scan_csv(file: LogFile) -> "pl.LazyFrame":
     )
 
 
-def _scan_parquet(file: LogFile) -> "pl.LazyFrame":
+def _scan_split(file: LogFile) -> "pl.LazyFrame":
+    """Lines whose separator is longer than polars' reader of CSV takes. Like there, an empty field is missing."""
     import polars as pl
 
-    return pl.scan_parquet(file.path, glob=False)
-
-
-def _scan_jsonl(file: LogFile, schema: "dict[str, pl.DataType] | None" = None) -> "pl.LazyFrame":
-    import polars as pl
-
-    # The only scan that takes no glob=False: brackets in a file's name must not name another file.
-    return pl.scan_ndjson(escape(str(file.path)), schema=schema, infer_schema_length=LINES_TO_KNOW_KEYS_BY)
+    lines = pl.scan_lines(file.path, name="line", glob=False)
+    lines = lines.with_columns(pl.col("line").str.strip_prefix("\ufeff")).filter(
+        pl.col("line").str.strip_chars() != ""
+    )
+    # The last field takes all that is left, so that a separator in it shows that there is one too many.
+    fields = pl.col("line").str.splitn(file.separator, len(file.columns)).struct
+    text = [fields.field(f"field_{place}").alias(name) for place, name in enumerate(file.columns)]
+    split = lines.slice(1 if file.has_header else 0).select(text)
+    return split.with_columns(pl.when(pl.all() != "").then(pl.all()))
 
 
 def _read_csv(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
-    """A row with too few fields is an error; a blank line is nothing."""
+    """A row with too few or too many fields is an error; a blank line is nothing."""
     import polars as pl
 
     # A row that is too short lacks its last field, so that one is read along even where nobody asked for it.
     last = pl.col(file.columns[-1]).alias("last field")
+    chosen = [pl.col(name).alias(role) for role, name in choice.by_role().items()]
     checked = False
-    for batch in _batches(_scan_csv(file).select(*_by_role(choice), last)):
-        if not checked and batch["last field"].has_nulls():
+    for batch in _batches(_scan(file).select(*chosen, last)):
+        if not checked and batch.select(_is_doubtful(file)).item():
             checked = True
             if problem := _bad_csv_row(file):
                 raise problem
         yield batch.filter(~pl.all_horizontal(pl.all().is_null())).drop("last field")
 
 
-def _read_parquet(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
-    yield from _batches(_scan_parquet(file).select(_by_role(choice)))
-
-
-def _read_jsonl(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
-    """Ids are read as text, since a column may hold numbers in one line and strings in the next."""
+def _is_doubtful(file: LogFile) -> "pl.Expr":
+    """Whether some row may have another number of fields than the rest."""
     import polars as pl
 
-    text: dict[str, pl.DataType] = {name: pl.String() for name in vars(choice).values() if name}
-    yield from _batches(_scan_jsonl(file, text).select(_by_role(choice)))
+    too_short = pl.col("last field").is_null().any()
+    if not takes_several_bytes(file.separator):  # polars itself refuses rows that are too long
+        return too_short
+    return too_short | pl.col("last field").str.contains(file.separator, literal=True).any()
 
 
 def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
@@ -140,7 +204,7 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
         if (count == 1).any():
             line = first_line + int((count == 1).arg_max() or 0)
             raise DataError(
-                f"{file.path}:{line}: a user without an item. Expected 'user item' or 'user item item …'."
+                f"{file.shown}:{line}: a user without an item. Expected 'user item' or 'user item item …'."
             )
         split = words.filter(count > 0).select(
             pl.col("words").list.first().alias("user"), pl.col("words").list.slice(1).alias("item")
@@ -154,9 +218,9 @@ def _explain(file: LogFile, error: Exception) -> DataError:
     import polars as pl
 
     try:
-        return _bad_csv_row(file) or _bad_json_line(file) or unreadable(file.path, error)
+        return _bad_csv_row(file) or _bad_json_line(file) or unreadable(file.path, error, shown=file.shown)
     except (OSError, pl.exceptions.PolarsError) as another:
-        return unreadable(file.path, another)
+        return unreadable(file.path, another, shown=file.shown)
 
 
 def _bad_csv_row(file: LogFile) -> DataError | None:
@@ -173,7 +237,7 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
             found = _count_fields(line, file.separator) if quotes else line.count(file.separator) + 1
             if found != expected:
                 fields = f"{expected} fields separated by {file.separator!r}"
-                return DataError(f"{file.path}:{number}: expected {fields}, found {found}.")
+                return DataError(f"{file.shown}:{number}: expected {fields}, found {found}.")
         inside_quotes ^= quotes % 2 == 1
     return None
 
@@ -187,14 +251,19 @@ def _bad_json_line(file: LogFile) -> DataError | None:
     if file.format != "jsonl":
         return None
     for number, line in _numbered_lines(file):
+        if number == 1 and line.lstrip("\ufeff ").startswith("["):
+            return DataError(
+                f"{file.shown} is one JSON array. Expected one object a line, as pandas writes with "
+                "to_json(…, orient='records', lines=True), or jq -c '.[]'."
+            )
         try:
             if line.strip() and not isinstance(json.loads(line), dict):
                 return DataError(
-                    f"{file.path}:{number}: expected one JSON object a line, found {line[:40]!r}."
+                    f"{file.shown}:{number}: expected one JSON object a line, found {line[:40]!r}."
                 )
         except json.JSONDecodeError as error:
             at = f"{error.msg} at character {error.pos + 1}"
-            return DataError(f"{file.path}:{number}: not a line of JSON ({at}).")
+            return DataError(f"{file.shown}:{number}: not a line of JSON ({at}).")
     return None
 
 

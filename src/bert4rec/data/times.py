@@ -1,4 +1,7 @@
-"""Times in logs: numbers since 1970 in some unit, or ISO dates. Here they become microseconds since 1970, UTC."""
+"""Times in logs: numbers since 1970 in some unit, ISO dates, or dates in a format that the user names.
+
+Here they become microseconds since 1970, UTC.
+"""
 
 import re
 from datetime import UTC, datetime
@@ -22,45 +25,100 @@ EPOCH_RANGES = {
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
 
 
+_NUMERIC_DATE = re.compile(
+    r"(?P<first>\d{1,2})(?P<mark>[./-])(?P<second>\d{1,2})(?P=mark)(?P<year>\d{4}|\d{2})"
+    r"(?P<gap>[ T]?)(?P<clock>\d{1,2}:\d{2}(?P<seconds>:\d{2}(?P<fraction>\.\d+)?)?)?(?P<half> ?[AaPp][Mm])?"
+)
+
+
 class TimeReader:
     """Turns the time column of a log into microseconds, batch by batch.
 
-    How times are written is decided from the first batch that has any, and holds for the whole log.
+    How times are written is decided from the first batch that has any, and holds for the whole log, unless the
+    user named a `form`, such as %d/%m/%Y: then all are written so.
     """
 
-    def __init__(self, column: str) -> None:
+    def __init__(self, column: str, form: str | None = None) -> None:
         self.column = column
-        self.unit: str | None = None
-        """`iso`, or the name of a unit; None before the first value was seen."""
+        self._form = None if form is None else check_time_format(form)
+        self.unit: str | None = form
+        """`iso`, the name of a unit, or the user's format; None before the first value was seen."""
 
     def describe(self) -> str:
         spellings = {"iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
-        return spellings.get(self.unit or "", f"{self.unit} since 1970")
+        usual = spellings.get(self.unit or "", f"{self.unit} since 1970")
+        return f"dates written {self.unit}" if self._form else usual
 
-    def read(self, values: "pl.Series", *, where: str, first_row: int = 1) -> "pl.Series":
-        """Int64 microseconds; missing stays missing. The first value that is no time is an error."""
+    def read(
+        self, values: "pl.Series", *, where: str, first_row: int = 1, rows: "pl.Series | None" = None
+    ) -> "pl.Series":
+        """Int64 microseconds; missing stays missing. The first value that is no time is an error.
+
+        `rows` are the rows of the file that the values come from, if not one after the other from `first_row`.
+        """
         import polars as pl
 
-        if values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime):
+        if values.dtype.is_nested() or (
+            values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime)
+        ):
             raise DataError(f"{where}: column {self.column!r} holds {values.dtype}, which says no date.")
-        values = values.str.strip_chars() if values.dtype == pl.String else values
+        if values.dtype == pl.String:
+            values = values.str.strip_chars()
+            values = values.set(values == "", None)
         present = values.drop_nulls()
         if self.unit is None and len(present):
             self.unit = _guess_unit(present)
-        micros = (
-            _to_microseconds(values, self.unit)
-            if len(present)
-            else pl.Series([None] * len(values), dtype=pl.Int64)
-        )
-        possible = micros.is_between(EARLIEST, LATEST)
-        bad = values.is_not_null() & ~possible.fill_null(value=False)
+        if not len(present):
+            return pl.Series([None] * len(values), dtype=pl.Int64)
+        micros = self._parse(values, where)
+        bad = values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
         if bad.any():
-            row = int(bad.arg_max() or 0)
+            place = int(bad.arg_max() or 0)
+            row = first_row + place if rows is None else rows[place]
             raise DataError(
-                f"{where}, row {first_row + row} (not counting a header): {values[row]!r} in column {self.column!r} "
-                f"is not a time. Expected {self.describe()}. Dates begin with the year, as in 2024-01-31."
+                f"{where}, row {row} (not counting a header): {values[place]!r} in column {self.column!r} "
+                f"is not a time. Expected {self.describe()}. {self._advice(values[place])}"
             )
         return micros
+
+    def _parse(self, values: "pl.Series", where: str) -> "pl.Series":
+        if self._form is None:
+            return _to_microseconds(values, self.unit)
+        if values.dtype.is_temporal():
+            raise UsageError(f"{where}: column {self.column!r} holds dates already. Leave out --time-format.")
+        return _parse_format(values, self._form)
+
+    def _advice(self, value: object) -> str:
+        if self._form:
+            return "Mend the row, or name another --time-format."
+        written = _NUMERIC_DATE.fullmatch(str(value))
+        if written is None:
+            return "Dates begin with the year, as in 2024-01-31; others need a format, as in --time-format '%d/%m/%Y'."
+        day_first, month_first = (f"--time-format '{form}'" for form in _formats_of(written))
+        if int(written["first"]) > 12:
+            return f"Say that the day comes first: {day_first}."
+        if int(written["second"]) > 12:
+            return f"Say that the month comes first: {month_first}."
+        return f"Day or month may come first: say {day_first} or {month_first}."
+
+
+def check_time_format(form: str) -> str:
+    """The format as polars wants it; one that cannot tell a date is refused."""
+    import polars as pl
+
+    # Python's %f is a fraction after a point; polars has another name for it.
+    ours = form.replace(".%f", "%.f")
+    example = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
+    try:
+        parsed = _parse_format(pl.Series([example.strftime(form)]), ours)[0]
+    except (pl.exceptions.PolarsError, ValueError):
+        parsed = None
+    if "%Z" in form or parsed is None or datetime.fromtimestamp(parsed / 1e6, tz=UTC).year != example.year:
+        raise UsageError(
+            f"--time-format {form!r} does not say a date. Write it like %d/%m/%Y, %m/%d/%Y %H:%M:%S "
+            "or %d.%m.%Y %H:%M %z (the time zone as in +0200)."
+        )
+    return ours
 
 
 def parse_moment(text: str) -> int:
@@ -156,6 +214,28 @@ def _parse_compact(values: "pl.Series") -> "pl.Series":
 
     days = values.cast(pl.String).str.to_date("%Y%m%d", strict=False)
     return days.cast(pl.Datetime("us")).cast(pl.Int64)
+
+
+def _parse_format(values: "pl.Series", form: str) -> "pl.Series":
+    import polars as pl
+
+    text = values.cast(pl.String)
+    return text.str.to_datetime(form, time_unit="us", time_zone="UTC", strict=False).cast(pl.Int64)
+
+
+def _formats_of(written: "re.Match[str]") -> tuple[str, str]:
+    """The formats of a date such as 3/4/2013 10:30 PM: day first, and month first."""
+    year = "%Y" if len(written["year"]) == 4 else "%y"
+    clock = ""
+    if written["clock"]:
+        seconds = ":%S" if written["seconds"] else ""
+        fraction = ".%f" if written["fraction"] else ""
+        half = written["half"].replace(written["half"].strip(), "%p") if written["half"] else ""
+        clock = f"{written['gap']}{'%I' if half else '%H'}:%M{seconds}{fraction}{half}"
+    day_first, month_first = (
+        written["mark"].join((*order, year)) + clock for order in (("%d", "%m"), ("%m", "%d"))
+    )
+    return day_first, month_first
 
 
 def _parse_like(values: "pl.Series", example: str) -> "pl.Series":

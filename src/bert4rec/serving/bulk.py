@@ -21,9 +21,10 @@ import numpy as np
 
 from bert4rec.artefact import behind_links, write_text
 from bert4rec.data.columns import ColumnRequest
+from bert4rec.data.files import Hints
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
-from bert4rec.serving.bulk_input import Users, input_files, read_users
+from bert4rec.serving.bulk_input import Users, input_facts, open_users
 from bert4rec.serving.recommender import POPULAR, Recommender
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Request:
     exclude_seen: bool | None = None
     """Whether to leave out what is in a history; None: as the data that the model was made from says."""
     columns: ColumnRequest = ColumnRequest()
+    hints: Hints = Hints()
     users_per_part: int = USERS_PER_PART
 
     @property
@@ -73,13 +75,13 @@ class Request:
 
     def fingerprint(self, recommender: Recommender) -> dict[str, Any]:
         """All that decides the content of the parts."""
-        facts = [(path, path.stat()) for path in input_files(self.source)]
         return {
             "model": recommender.version,
-            "input": [[str(path.absolute()), stat.st_size, stat.st_mtime_ns] for path, stat in facts],
+            "input": [list(facts) for facts in input_facts(self.source)],
             "k": self.k,
             "exclude_seen": self.leaves_out_seen(recommender),
             "columns": vars(self.columns),
+            "hints": vars(self.hints),
             "users_per_part": self.per_part(recommender),
         }
 
@@ -105,21 +107,26 @@ def recommend_file(
 ) -> Tally:
     """Write `request.target`, which is whole or not there. Goes on where an earlier call was cut off."""
     request.check_target(overwrite=overwrite)
-    per_part = request.per_part(recommender)
-    total, users = read_users(request.source, request.columns, recommender.catalogue, per_part=per_part)
-    _open_parts(request, recommender, overwrite=overwrite)
     tally = Tally()
-    for number, part in enumerate(_one_ahead(users)):
-        path = request.parts / f"{number:06d}.parquet"
-        resumed = path.exists()
-        if not resumed:
-            answers = _answer(recommender, part, request)
-            with _whole(path) as unfinished:
-                answers.write_parquet(unfinished)
-        cold = int(np.count_nonzero(part.histories.lengths == 0))
-        tally += Tally(len(part.ids), part.unknown, cold, len(part.ids) if resumed else 0)
-        if progress:
-            progress(tally.users, total)
+    with open_users(
+        request.source,
+        request.columns,
+        recommender.catalogue,
+        per_part=request.per_part(recommender),
+        hints=request.hints,
+    ) as (total, users):
+        _open_parts(request, recommender, overwrite=overwrite)
+        for number, part in enumerate(_one_ahead(users)):
+            path = request.parts / f"{number:06d}.parquet"
+            resumed = path.exists()
+            if not resumed:
+                answers = _answer(recommender, part, request)
+                with _whole(path) as unfinished:
+                    answers.write_parquet(unfinished)
+            cold = int(np.count_nonzero(part.histories.lengths == 0))
+            tally += Tally(len(part.ids), part.unknown, cold, len(part.ids) if resumed else 0)
+            if progress:
+                progress(tally.users, total)
     if not tally.users:
         raise DataError(f"{request.source} holds no user.")
     _merge(request)
