@@ -27,7 +27,7 @@ from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Forecast, in_words, measure
+from bert4rec.training.forecast import Forecast, measure
 from bert4rec.training.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.training.loop import Hooks, Interrupted, Loop, Progress, Task
 from bert4rec.training.models import MODELS, Kind
