@@ -302,3 +302,24 @@ def test_whoever_may_read_the_folder_may_read_the_weights(
     tmp_path.chmod(folder_mode)
     save_tensors(tmp_path / "weights", {"weight": torch.ones(3)})
     assert (tmp_path / "weights").stat().st_mode & 0o777 == file_mode
+
+
+@pytest.mark.parametrize("step", [3, 9, LAST_STEP])
+def test_interrupted_while_it_validates_it_validates_again_and_goes_on_as_if_nothing_had_happened(
+    make_loop: LoopMaker, tmp_path: Path, step: int
+) -> None:
+    unbroken = make_loop()
+    unbroken.run(LAST_STEP, hooks_of(unbroken))
+    first, second = make_loop(), make_loop()
+
+    def validate() -> float:
+        if first.progress.step == step:
+            raise Interrupted
+        return hooks_of(first).validate()  # type: ignore[misc]
+
+    with pytest.raises(Interrupted):
+        first.run(LAST_STEP, Hooks(validate=validate), tmp_path / "resume", "tag")
+    second.resume(tmp_path / "resume", "tag")
+    assert second.progress.step == step
+    second.run(LAST_STEP, hooks_of(second))
+    assert_same(second, unbroken)

@@ -52,10 +52,10 @@ class Timekeeper(Witness):
             self.left.append(pace.seconds_left)
 
 
-def test_the_time_left_has_the_validations_in_it_that_are_still_to_come(
+def test_the_time_left_has_all_in_it_that_is_still_to_come(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twelve steps of a second, and a validation of a hundred after every third."""
+    """Twelve steps of a second and a validation of a hundred after every third; a refit as long, and two judgings."""
     now, witness = [0.0], Timekeeper()
 
     def let_pass(seconds: float) -> bool:
@@ -65,4 +65,5 @@ def test_the_time_left_has_the_validations_in_it_that_are_still_to_come(
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     monkeypatch.setattr(train, "judge_among_negatives", lambda *_: {"NDCG@10": float(let_pass(100.0))})
     train_tiny(dataset, tmp_path / "run", witness=witness, should_stop=lambda: let_pass(1.0))
-    assert witness.left == pytest.approx([309.0, 206.0, 103.0, 0.0])
+    ends = 12.0 + 2 * 100.0
+    assert witness.left == pytest.approx([309.0 + ends, 206.0 + ends, 103.0 + ends, ends])

@@ -159,7 +159,7 @@ def test_pop_is_not_trained_and_its_refit_counts_the_validation_items_too(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     witness = Witness()
-    run = train_tiny(dataset, tmp_path / "run", model="pop", witness=witness, should_stop=lambda: True)
+    run = train_tiny(dataset, tmp_path / "run", model="pop", witness=witness)
     assert not witness.stages
     assert [line["steps"] for line in run.result["lines"]] == [0, 0]
     for name, part in (("selection", "valid"), ("model", "test")):
@@ -268,6 +268,29 @@ def test_an_interrupted_run_ends_as_if_nothing_had_happened(
     assert resumed.manifest["files"].keys() == unbroken.manifest["files"].keys()
 
 
+@pytest.mark.parametrize(
+    "moment", ["validating at step 6", "judging the validation items", "judging the test items"]
+)
+def test_interrupted_while_it_ranks_it_is_finished_later_as_if_nothing_had_happened(
+    dataset: Dataset, tmp_path: Path, moment: str
+) -> None:
+    class Stopping(Witness):
+        is_time = False
+
+        def busy(self, what: str, seconds_left: float) -> None:
+            self.is_time = what == moment
+
+    unbroken, witness = train_tiny(dataset, tmp_path / "unbroken"), Stopping()
+    with pytest.raises(Interrupted):
+        train_tiny(dataset, tmp_path / "run", witness=witness, should_stop=lambda: witness.is_time)
+    assert witness.is_time
+    resumed = train_tiny(dataset, tmp_path / "run")
+    assert weights(resumed, "selection") == weights(unbroken, "selection")
+    assert weights(resumed, "model") == weights(unbroken, "model")
+    metrics = [[line["metrics"] for line in run.result["lines"]] for run in (resumed, unbroken)]
+    assert metrics[0] == metrics[1]
+
+
 def test_a_finished_run_is_not_touched_again(dataset: Dataset, tmp_path: Path) -> None:
     run = train_tiny(dataset, tmp_path / "run")
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.path.iterdir()}
@@ -315,7 +338,7 @@ def test_weights_are_not_taken_for_a_checkpoint(dataset: Dataset, tmp_path: Path
 
 def test_damaged_progress_is_refused_by_name(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        train_tiny(dataset, tmp_path / "run", should_stop=after(15))
+        train_tiny(dataset, tmp_path / "run", should_stop=after(20))
     path = tmp_path / "run" / "progress.jsonl"
     path.write_text(path.read_text()[:-9])
     with pytest.raises(DataError, match=r"progress.jsonl is damaged"):

@@ -108,6 +108,8 @@ class Witness:
 
     def progress(self, stage: Stage, progress: Progress, pace: Pace) -> None: ...
 
+    def busy(self, what: str, seconds_left: float) -> None: ...
+
     def say(self, text: str) -> None:
         self.said.append(text)
 

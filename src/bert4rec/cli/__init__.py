@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError
 
 from bert4rec import __version__
 from bert4rec.cli.console import messages
+from bert4rec.cli.stopping import end_in_time
 from bert4rec.errors import Bert4RecError
 
 
@@ -60,6 +61,8 @@ for _name, (_place, _summary) in _COMMANDS.items():
 def main() -> None:
     """Run one command and leave with its exit code."""
     signal.signal(signal.SIGTERM, _stop)
+    if sys.argv[1:2] != ["serve"]:  # It lets requests finish, and has rules of its own for how long.
+        end_in_time()
     try:
         app(result_action="return_value")
     except Bert4RecError as error:

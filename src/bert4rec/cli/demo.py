@@ -38,7 +38,8 @@ def demo_command(
     """
     began = time.perf_counter()
     require_torch()
-    from bert4rec.cli.train import StopSwitch, clear_run
+    from bert4rec.cli.stopping import StopSwitch
+    from bert4rec.cli.train import clear_run
     from bert4rec.experiments.demo import run_demo, run_folder
     from bert4rec.experiments.demo_page import write_page
     from bert4rec.training.device import place
@@ -47,9 +48,19 @@ def demo_command(
 
     for model in MODELS:
         clear_run(run_folder(output, model), overwrite=overwrite)
-    with StopSwitch() as switch, DemoLine() as line:
+
+    def last_words() -> str:
+        return f"Start anew with: {this_command()} demo -o {output} --overwrite"
+
+    with StopSwitch(last_words) as switch, DemoLine() as line:
         around = Surroundings(place(), line, should_stop=switch.is_on, began=began)
-        demo = run_demo(output, around, seed=seed, overwrite=overwrite)
+        try:
+            demo = run_demo(output, around, seed=seed, overwrite=overwrite)
+            if switch.is_on():  # Since the last model was trained.
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            say(last_words())
+            raise
     next_command = _export(demo.run_folder, output / "model")
     write_page(demo, output / "report.html", next_command=next_command)
     if json:

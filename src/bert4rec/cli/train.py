@@ -2,14 +2,12 @@
 
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from json import dumps
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -17,8 +15,10 @@ from cyclopts import Parameter
 from bert4rec.artefact import held, refuse_existing
 from bert4rec.cli.console import count, messages, print_json, say, this_command
 from bert4rec.cli.data import Flag, Seed, SplitOptions
+from bert4rec.cli.heartbeat import Heartbeat
 from bert4rec.cli.needs import require_torch
 from bert4rec.cli.results import print_results
+from bert4rec.cli.stopping import StopSwitch
 from bert4rec.errors import UsageError
 from bert4rec.training.presets import load_preset, refuse_unknown
 
@@ -116,17 +116,28 @@ def train_command(
     with held(output, wait=False):
         if not resume:
             clear_run(output, overwrite=overwrite)
-        with StopSwitch() as switch, make_tracker(track, output) as tracker, LiveLine(tracker) as line:
+        kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
+        flags = {"--no-compile": not compile_step, "--json": json}
+        next_command = _command_to_go_on(dataset, output, kept, flags)
+
+        def last_words() -> str:
+            if not (output / "config.json").exists():
+                return "Stopped before training began: nothing was written."
+            return f"Stopped at once; the last checkpoint is kept. Go on with:\n  {next_command}"
+
+        with (
+            StopSwitch(last_words) as switch,
+            make_tracker(track, output) as tracker,
+            LiveLine(tracker) as line,
+        ):
             around = Surroundings(placement, line, compile_step, switch.is_on, began)
             try:
                 run = train(opened, output, plan, around)
             except Interrupted:
-                kept = {
-                    "--results": results,
-                    "--device": None if device == "auto" else device,
-                    "--track": track,
-                }
-                _say_how_to_go_on(dataset, output, kept, {"--no-compile": not compile_step, "--json": json})
+                say(f"A checkpoint is written. Go on with:\n  {next_command}")
+                raise
+            except KeyboardInterrupt:
+                say(last_words())
                 raise
     _tell(run, results, as_json=json)
 
@@ -144,14 +155,11 @@ def _tell(run: "Run", results: Path | None, *, as_json: bool) -> None:
     say(f"Wrote {run.path}.")
 
 
-def _say_how_to_go_on(
-    dataset: Path, output: Path, values: "dict[str, Any]", flags: "dict[str, bool]"
-) -> None:
+def _command_to_go_on(dataset: Path, output: Path, values: "dict[str, Any]", flags: "dict[str, bool]") -> str:
     """With what does not decide the outcome as it was; the rest is in the run's folder."""
     options = [str(word) for option, value in values.items() if value for word in (option, value)]
     options += [flag for flag, is_set in flags.items() if is_set]
-    command = [this_command(), "train", str(dataset), "-o", str(output), "--resume", *options]
-    say(f"A checkpoint is written. Go on with:\n  {shlex.join(command)}")
+    return shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume", *options])
 
 
 def make_plan(
@@ -212,53 +220,38 @@ def clear_run(folder: Path, *, overwrite: bool) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-class StopSwitch:
-    """Turns Ctrl-C into a polite request, so that training stops between two steps. A second one is not polite."""
-
-    def __init__(self) -> None:
-        self._pressed = False
-
-    def is_on(self) -> bool:
-        return self._pressed
-
-    def __enter__(self) -> "StopSwitch":
-        self._before = {
-            number: signal.signal(number, self._press) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _press(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._pressed:
-            raise KeyboardInterrupt
-        self._pressed = True
-
-
 class LiveLine:
-    """One line on a terminal that is always up to date; elsewhere a plain line for each validation."""
+    """One line on a terminal that is always up to date; elsewhere a plain line for each validation.
+
+    Where there is no terminal and nothing to tell for half a minute, it says what is going on.
+    """
 
     def __init__(self, tracker: "Tracker | None" = None) -> None:
         self._tracker = tracker
         self._steps = 0
         self._status: Status | None = None
+        self._heartbeat = Heartbeat(self._repeat)
+        self._now: tuple[str, float, float] | None = None
+        """What is going on, the seconds left, and when that was."""
 
     def __enter__(self) -> "LiveLine":
+        if not messages.is_terminal:
+            self._heartbeat.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._heartbeat.__exit__()
         self._stop()
 
     def stage(self, stage: "Stage", steps: int) -> None:
         self._stop()
         self._steps = steps
+        self._now = None
         if stage == "selection":
             most = count(steps, "step")
-            say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
+            self.say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
         else:
-            say(f"Refit: {count(steps, 'step')} on all but the test items.")
+            self.say(f"Refit: {count(steps, 'step')} on all but the test items.")
         if messages.is_terminal:
             self._status = messages.status("starting …")
             self._status.start()
@@ -269,21 +262,37 @@ class LiveLine:
         if is_mark and self._tracker:
             for name in last.keys() & {"loss", "value"}:
                 self._tracker(f"{stage}/{name}", last[name], progress.step)
-        left = timedelta(seconds=round(pace.seconds_left))
         text = f"step {progress.step}/{self._steps}, loss {pace.loss:.3f}, "
         if progress.best_step:
             text += f"NDCG@10 {last['value']:.4f}, "
-        text += f"{pace.samples_per_second:,.0f} samples/s, {left} left"
+        text += f"{pace.samples_per_second:,.0f} samples/s"
+        self._now = text, pace.seconds_left, time.monotonic()
         if is_mark:
             is_best = progress.best_step == progress.step
-            say(text + (": the best so far" if is_best else ""))
+            self.say(_with_time_left(text, pace.seconds_left) + (": the best so far" if is_best else ""))
         if self._status:
-            self._status.update(text)
+            self._status.update(_with_time_left(text, pace.seconds_left))
+
+    def busy(self, what: str, seconds_left: float) -> None:
+        self._now = what, seconds_left, time.monotonic()
 
     def say(self, text: str) -> None:
         say(text)
+        self._heartbeat.note()
+
+    def _repeat(self) -> None:
+        """With the time that has passed since it was told taken off."""
+        if self._now is None:
+            say("Getting ready.")
+            return
+        text, seconds_left, since = self._now
+        say(_with_time_left(text, max(0.0, seconds_left - (time.monotonic() - since))))
 
     def _stop(self) -> None:
         if self._status:
             self._status.stop()
             self._status = None
+
+
+def _with_time_left(text: str, seconds: float) -> str:
+    return f"{text}, {timedelta(seconds=round(seconds))} left"

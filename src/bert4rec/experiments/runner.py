@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -22,8 +22,10 @@ import torch
 from bert4rec.experiments.jobs import Job
 from bert4rec.experiments.pace import Pace
 
-SECONDS_TO_STOP = 120.0
-"""For a worker to reach a checkpoint when told to stop: compilation or a validation may be under way."""
+SECONDS_TO_STOP = 3.5
+"""For a worker to reach a checkpoint when told to stop. One that takes longer loses what it did since its last."""
+SECONDS_BETWEEN_LOOKS = 0.2
+"""A signal that another thread was given is seen by the main one when it wakes up."""
 Status = Literal["done", "failed", "broken", "interrupted"]
 
 
@@ -107,7 +109,11 @@ class Worker:
         desk = {**vars(office), "results": str(office.results), "work": str(office.work)}
         threads = max(1, torch.get_num_threads() // workers)
         self._say(json.dumps({**desk, "device": slot.kind, "threads": threads}))
-        self.device = str(self._hear().get("device", ""))
+
+    @cached_property
+    def device(self) -> str:
+        """Waits until the worker has started, which takes seconds."""
+        return str(self._hear().get("device", ""))
 
     def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome:
         self._say(job.to_json())
@@ -150,9 +156,12 @@ class Worker:
 class Hand(Protocol):
     """What the runner needs of a worker."""
 
-    device: str
-    """What results call it. Empty where the worker did not even start."""
     log: Path
+
+    @property
+    def device(self) -> str:
+        """What results call it. Empty where the worker did not even start."""
+        ...
 
     def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome: ...
 
@@ -210,8 +219,8 @@ class Runner:
             for slot in self.slots:
                 threading.Thread(target=self._serve, args=(slot,), daemon=True).start()
             try:
-                while self._present:  # Not for ever: a signal that another thread got is seen on waking up.
-                    self._changed.wait(timeout=1.0)
+                while self._present:
+                    self._changed.wait(SECONDS_BETWEEN_LOOKS)
             except KeyboardInterrupt:
                 self._stop()
                 raise
@@ -256,10 +265,12 @@ class Runner:
 
     def _hire(self, slot: Slot) -> Hand:
         worker = self.hire(slot)
-        with self._changed:
+        with self._changed:  # From here on it can be stopped, though it has hardly begun to start.
             self._workers[slot.name] = worker
-            self.device = worker.device or self.device
-            if not worker.device:
+        device = worker.device
+        with self._changed:
+            self.device = device or self.device
+            if not device and not self._stopping:
                 self.failed[f"the worker on {slot.name}"] = f"it did not start; see {worker.log}"
         return worker
 

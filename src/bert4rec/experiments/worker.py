@@ -85,6 +85,9 @@ class Voice:
     def progress(self, stage: Stage, progress: Progress, pace: Pace) -> None:  # noqa: ARG002
         self.emit(event="progress", stage=stage, step=progress.step, steps=self.steps)
 
+    def busy(self, what: str, seconds_left: float) -> None:
+        """The runner hears of steps alone."""
+
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)  # noqa: T201 - the worker's log
 

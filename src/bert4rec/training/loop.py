@@ -5,10 +5,12 @@ stopping and checkpoints. A batch is one row of int32 numbers of fixed length, s
 (forward, backward, clipping, update) is recorded once and replayed; the host only copies the next row.
 """
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +22,8 @@ from bert4rec.training.config import TrainingConfig
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
+SECONDS_OF_TIMING = 0.5
+"""Enough to know how long a step takes."""
 SECONDS_BETWEEN_REPORTS = 1.0
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 LARGEST_SHARE_OF_CHECKPOINTS = 0.03
@@ -65,7 +69,8 @@ class Hooks:
     """What the outside world wants to hear, or has to say, while training runs."""
 
     validate: Callable[[], float] | None = None
-    """The value to be maximised, of the model as it is now; None where there is nothing to choose."""
+    """The value to be maximised, of the model as it is now; None where there is nothing to choose. May raise
+    `Interrupted`: it is asked again when training goes on."""
     report: Callable[[Progress, float, float], None] = lambda *_: None
     """Hears progress, loss and steps per second of training alone, about once a second and after every validation."""
     should_stop: Callable[[], bool] = lambda: False
@@ -113,27 +118,68 @@ class Loop:
         """
         clock = _Clock(self.progress)
         self.task.model.train()
-        while self.progress.step < last_step and self.progress.stale < self.config.patience:
-            if hooks.should_stop():
-                self._checkpoint(checkpoint, tag, clock)
-                raise Interrupted
-            self._take_step()
-            at_mark = self.progress.step % self.config.validate_every == 0 or self.progress.step == last_step
-            if at_mark:
-                self._mark(hooks, clock)
-            if at_mark or clock.is_time_to_report():
-                loss = self.progress.history[-1]["loss"] if at_mark else self._mean_loss()
-                hooks.report(self.progress, loss, clock.steps_per_second(self.progress.step))
-            if clock.is_time_to_checkpoint(at_mark=at_mark):
-                self._checkpoint(checkpoint, tag, clock)
+        try:
+            while True:
+                # Before the step, for a resumed training may have been interrupted while it validated.
+                at_mark = self._is_mark_due(last_step)
+                if at_mark:
+                    self._mark(hooks, clock)
+                if at_mark or clock.is_time_to_report():
+                    loss = self.progress.history[-1]["loss"] if at_mark else self._mean_loss()
+                    hooks.report(self.progress, loss, clock.steps_per_second(self.progress.step))
+                if clock.is_time_to_checkpoint(at_mark=at_mark):
+                    self._checkpoint(checkpoint, tag, clock)
+                if self.progress.step >= last_step or self.progress.stale >= self.config.patience:
+                    break
+                if hooks.should_stop():
+                    raise Interrupted
+                self._take_step()
+        except Interrupted:
+            self._checkpoint(checkpoint, tag, clock)
+            raise
         self.progress.seconds = clock.seconds()
         return self.progress
+
+    def _is_mark_due(self, last_step: int) -> bool:
+        step, history = self.progress.step, self.progress.history
+        is_mark = step > 0 and (step % self.config.validate_every == 0 or step == last_step)
+        return is_mark and not (history and history[-1]["step"] == step)
 
     def run_steps(self, last_step: int) -> None:
         """Train until `last_step` and do nothing else."""
         self.task.model.train()
         while self.progress.step < last_step:
             self._take_step()
+
+    def time_step(self, most: int) -> float:
+        """Seconds of a step, from at most so many passes of the next batch, and without a trace in what comes out.
+
+        Compilation, which is needed anyway, is not timed; it counts as training all the same.
+        """
+        began, model = time.perf_counter(), self.task.model
+        model.train()
+        row = self._next_row()
+        passes: list[float] = []
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            if self.device.type == "cuda":
+                self._loss(row).backward()
+            while not passes or (len(passes) < most and sum(passes) < SECONDS_OF_TIMING):
+                passes.append(self._time(lambda: self._loss(row).backward()))
+        # The same update on a copy, whose first one only makes room for the moments.
+        twin = copy.deepcopy(model)
+        for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+            other.grad, parameter.grad = parameter.grad, None
+        optimizer = make_optimizer(twin, self.config, torch.zeros_like(self._rate))
+        update = [self._time(optimizer.step) for _ in range(2)][1]
+        self.progress.seconds += time.perf_counter() - began
+        return median(passes) + update
+
+    def _time(self, work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - began
 
     def resume(self, checkpoint: Path, tag: str) -> None:
         """Take up everything where `checkpoint` left it."""
@@ -208,7 +254,7 @@ class Loop:
 
     def _mark(self, hooks: Hooks, clock: "_Clock") -> None:
         """Validate, remember the best weights, and note how things stand."""
-        entry = {"step": self.progress.step, "loss": self._mean_loss(forget=True)}
+        entry = {"step": self.progress.step, "loss": self._mean_loss()}
         if hooks.validate:
             self.task.model.eval()
             began = time.perf_counter()
@@ -225,14 +271,12 @@ class Loop:
                 self.best = {name: tensor.clone() for name, tensor in self.task.model.state_dict().items()}
         entry["seconds"] = round(clock.seconds(), 3)
         self.progress.history.append(entry)
+        self._loss_sum.zero_()
+        self._loss_steps = 0
 
-    def _mean_loss(self, *, forget: bool = False) -> float:
-        """Mean loss since the last mark. Waits for the device."""
-        mean = float(self._loss_sum) / max(1, self._loss_steps)
-        if forget:
-            self._loss_sum.zero_()
-            self._loss_steps = 0
-        return mean
+    def _mean_loss(self) -> float:
+        """Since the last mark. Waits for the device."""
+        return float(self._loss_sum) / max(1, self._loss_steps)
 
     def _checkpoint(self, path: Path | None, tag: str, clock: "_Clock") -> None:
         self.progress.seconds = clock.seconds()

@@ -7,7 +7,6 @@ Then, once, the test items are looked at.
 
 import hashlib
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable
@@ -24,16 +23,17 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
-from bert4rec.evaluation.protocol import Ranks, Scorer
+from bert4rec.evaluation.protocol import Ranks
 from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
+from bert4rec.training.forecast import Forecast, measure
 from bert4rec.training.judge import judge, judge_among_negatives, metrics_of, save_ranks
-from bert4rec.training.loop import Hooks, Loop, Progress, Task
+from bert4rec.training.loop import Hooks, Interrupted, Loop, Progress, Task
 from bert4rec.training.models import MODELS, Kind
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
-from bert4rec.training.tasks import Ground
+from bert4rec.training.tasks import Ground, ModelScorer
 
 SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
@@ -53,7 +53,7 @@ class Pace:
     loss: float
     samples_per_second: float
     seconds_left: float
-    """Of this stage, if it runs to its end."""
+    """Of all that is still to come, if nothing ends early."""
 
 
 class Listener(Protocol):
@@ -62,6 +62,10 @@ class Listener(Protocol):
     def stage(self, stage: Stage, steps: int) -> None: ...
 
     def progress(self, stage: Stage, progress: Progress, pace: "Pace") -> None: ...
+
+    def busy(self, what: str, seconds_left: float) -> None:
+        """Something has begun that may take minutes and is no training."""
+        ...
 
     def say(self, text: str) -> None: ...
 
@@ -98,7 +102,8 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
     for warning in too_little_to_judge(dataset, split.test):
         around.listener.say(f"Warning: {warning}")
     is_resumed = (folder / "config.json").is_file()
-    trainer = _Trainer(dataset, split, folder, plan, around, kind or MODELS[plan.model], is_resumed)
+    kind = kind or MODELS[plan.model]
+    trainer = _Trainer(dataset, split, folder, plan, around, kind, is_resumed, Forecast(plan))
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
@@ -118,7 +123,7 @@ class _Fitted:
     """A trained model and how it came about."""
 
     stage: Stage
-    scorer: Scorer
+    scorer: ModelScorer
     steps: int
     seconds: float
 
@@ -133,25 +138,19 @@ class _Trainer:
     kind: Kind
     is_resumed: bool
     """Whether an earlier call began it."""
+    forecast: Forecast
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
         task = self._task("valid")
         self._open_folder()
         kept, tag = self.folder / "selection.safetensors", self._tag("selection")
-        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        scorer = self._scorer(task)
         if not kept.exists():
             best, best_step = task.model.state_dict(), 0
             if self.plan.config.training:
                 loop = self._loop(task, self.plan.config.training)
-                progress = self._run(
-                    loop,
-                    "selection",
-                    self.plan.config.training.steps,
-                    lambda: judge_among_negatives(
-                        scorer, self.dataset, self.split, "valid", self.around.placement.device.type
-                    )[SELECTION_METRIC],
-                )
+                progress = self._run(loop, "selection", self.plan.config.training.steps, scorer)
                 best, best_step = loop.best, progress.best_step
             save_tensors(kept, best, {"tag": tag, "best_step": best_step})
         weights, state = load_tensors(kept)
@@ -168,11 +167,13 @@ class _Trainer:
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         task, progress = self._task("test"), Progress()
+        scorer = self._scorer(task)
         if self.plan.config.training:
-            progress = self._run(self._loop(task, self.plan.config.training), "refit", selection.steps)
+            progress = self._run(
+                self._loop(task, self.plan.config.training), "refit", selection.steps, scorer
+            )
         save_tensors(self.folder / "model.safetensors", task.model.state_dict())
         task.model.eval()
-        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
         return _Fitted("refit", scorer, progress.step, progress.seconds)
 
     def keep(self, selection: _Fitted) -> _Fitted:
@@ -216,38 +217,72 @@ class _Trainer:
         compile_step = self.around.compile_step and device.type == "cuda"
         return Loop(task, training, device=device, seed=self.plan.seed, compile_step=compile_step)
 
-    def _run(
-        self, loop: Loop, stage: Stage, steps: int, validate: Callable[[], float] | None = None
-    ) -> Progress:
+    def _scorer(self, task: Any) -> ModelScorer:
+        """Asks before each batch whether to stop: a ranking may take minutes."""
+        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+
+        def scores(*question: Any) -> torch.Tensor:
+            if self.around.should_stop():
+                raise Interrupted
+            found: torch.Tensor = scorer(*question)
+            return found
+
+        return scores
+
+    def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> Progress:
         self.around.listener.stage(stage, steps)
         checkpoint, tag = self._checkpoint(stage), self._tag(stage)
         if checkpoint.exists():
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
+        learned = loop.progress.step
+        if self.forecast.is_blank:
+            to_come = self.forecast.steps_left(stage, learned, steps)
+            if costs := measure(loop, scorer, self.dataset, self.split.valid, to_come):
+                self.forecast.begin(costs)
+                self.around.listener.say(self.forecast.told(stage, learned, steps))
+
+        def validate() -> float:
+            step = loop.progress.step
+            left = self.forecast.seconds_left(stage, step, steps)
+            self.around.listener.busy(f"validating at step {step}", left)
+            device = self.around.placement.device.type
+            return judge_among_negatives(scorer, self.dataset, self.split, "valid", device)[SELECTION_METRIC]
 
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
+            nonlocal learned
+            if steps_per_second:
+                self.forecast.learn_steps(
+                    progress.step - learned, (progress.step - learned) / steps_per_second
+                )
+            learned = progress.step
             last = progress.history[-1] if progress.history else {}
             if last.get("step") == progress.step:
+                self.forecast.learn_validation(last.get("validation_seconds", 0.0))
                 last |= {
                     "command_seconds": self._seconds(),
                     "device_shared": self.around.placement.is_shared,
                 }
                 self._write_progress(stage, progress.history)
-            left = steps - progress.step
-            validations = math.ceil(left / loop.config.validate_every) * last.get("validation_seconds", 0.0)
             pace = Pace(
                 loss,
                 samples_per_second=steps_per_second * loop.config.batch_size,
-                seconds_left=left / max(1e-9, steps_per_second) + validations,
+                seconds_left=self.forecast.seconds_left(stage, progress.step, steps),
             )
             self.around.listener.progress(stage, progress, pace)
 
-        progress = loop.run(steps, Hooks(validate, report, self.around.should_stop), checkpoint, tag)
+        hooks = Hooks(validate if stage == "selection" else None, report, self.around.should_stop)
+        progress = loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
         return progress
 
-    def _ranks(self, scorer: Scorer, part: Part) -> Ranks:
-        return judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
+    def _ranks(self, scorer: ModelScorer, part: Part) -> Ranks:
+        items = "validation items" if part == "valid" else "test items"
+        self.around.listener.busy(f"judging the {items}", self.forecast.seconds_of_judging(part))
+        began = time.perf_counter()
+        ranks = judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
+        self.forecast.learn_judging(time.perf_counter() - began)
+        return ranks
 
     def _judge(self, fitted: _Fitted, part: Part) -> dict[str, Any]:
         """One line for a results file; the ranks behind it are saved beside."""

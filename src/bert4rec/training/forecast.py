@@ -1,0 +1,121 @@
+"""How long a run still takes: measured before it begins, corrected as it goes on."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import Part, Targets
+from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
+from bert4rec.training.loop import Loop
+from bert4rec.training.run import Plan, Stage
+from bert4rec.training.tasks import ModelScorer
+
+MEMORY = 60.0
+"""Seconds after which a step counts a third: a stalled second does not show, a lasting slow-down does."""
+LARGEST_SHARE = 0.01
+"""Of the steps to come that may be tried to learn how long one takes."""
+MOST_PASSES = 8
+MOST_USERS = 256
+"""Whose targets are ranked to learn how long that takes; never more than a tenth of all."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of the parts that a run is made of."""
+
+    step: float
+    validation: float
+    """Of all validation items among their candidates."""
+    judging: float
+    """Of all items of a part, under both protocols."""
+
+
+def measure(loop: Loop, scorer: ModelScorer, dataset: Dataset, targets: Targets, steps: int) -> Costs | None:
+    """What `steps` more steps and all rankings cost, found by trying a few. None where there is too little to come.
+
+    `targets` are the validation items. Whatever is tried leaves no trace: see `Loop.time_step`.
+    """
+    most = min(MOST_PASSES, int(steps * LARGEST_SHARE))
+    if not most:
+        return None
+    step = loop.time_step(most)
+    loop.task.model.eval()
+    size = max(1, min(MOST_USERS, len(targets) // 10))
+    chosen = np.linspace(0, len(targets) - 1, size).astype(np.int64)
+    some = Targets(targets.users[chosen], targets.positions[chosen])
+    negatives = dataset.negatives("popularity")
+
+    def seconds(rank: Callable[..., object]) -> float:
+        began = time.perf_counter()
+        rank(scorer, dataset, some, negatives=negatives)
+        return (time.perf_counter() - began) * len(targets) / size
+
+    return Costs(step, seconds(rank_among_negatives), seconds(rank_targets))
+
+
+class Forecast:
+    """Seconds that a run still takes, from what it has taken so far; none where there is nothing to go by."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._seconds = self._steps = self._validation = self._judging = 0.0
+
+    @property
+    def is_blank(self) -> bool:
+        return not self._steps
+
+    def begin(self, costs: Costs) -> None:
+        self._seconds, self._steps = costs.step, 1.0
+        self._validation, self._judging = costs.validation, costs.judging
+
+    def learn_steps(self, steps: int, seconds: float) -> None:
+        """An average over the last minute or so, of which the older counts ever less."""
+        kept = math.exp(-seconds / MEMORY)
+        self._seconds = kept * self._seconds + seconds
+        self._steps = kept * self._steps + steps
+
+    def learn_validation(self, seconds: float) -> None:
+        self._validation = (self._validation + seconds) / 2 if self._validation else seconds
+
+    def learn_judging(self, seconds: float) -> None:
+        self._judging = seconds
+
+    def steps_left(self, stage: Stage, step: int, last: int) -> int:
+        """Until it is known how many steps are best, a refit may take all of them."""
+        return last - step + (last if stage == "selection" and self._plan.refit else 0)
+
+    def seconds_left(self, stage: Stage, step: int, last: int) -> float:
+        """Of all that is to come after this step of a stage, if nothing ends early."""
+        seconds = self.steps_left(stage, step, last) * self._seconds / (self._steps or 1.0)
+        if stage == "selection":
+            seconds += self._validations(step, last) * self._validation
+        return seconds + self.seconds_of_judging("valid")
+
+    def seconds_of_judging(self, part: Part) -> float:
+        """Of what is judged in the end, from this part on."""
+        return (1 + (part == "valid" and self._plan.test)) * (self._judging or self._validation)
+
+    def told(self, stage: Stage, step: int, last: int) -> str:
+        """In one line, before anything begins."""
+        about, steps = in_words(self.seconds_left(stage, step, last)).capitalize(), f"{last - step:,} steps"
+        if stage == "refit":
+            return f"{about}: {steps}."
+        validations = self._validations(step, last)
+        refit = ", then a refit" if self._plan.refit else ""
+        return f"{about}: at most {steps}, {validations:,} validation{'s' * (validations > 1)}{refit}."
+
+    def _validations(self, step: int, last: int) -> int:
+        return math.ceil((last - step) / self._plan.config.training.validate_every)
+
+
+def in_words(seconds: float) -> str:
+    """About 40 seconds, about 12 minutes, about 3.5 hours."""
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} second{'s' * (round(seconds) > 1)}"
+    if seconds < 5400:
+        return f"about {seconds / 60:.0f} minutes"
+    return f"about {seconds / 3600:.{0 if seconds > 36_000 else 1}f} hours"
