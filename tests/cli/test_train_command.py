@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,32 @@ def test_a_slip_is_told_before_torch_is_loaded(
 def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
     """Otherwise the test above would show nothing."""
     assert "torch was loaded" in bert4rec("train", dataset, "-o", tmp_path / "new").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--set", "model.dimm=32"], "Did you mean model.dim?"),
+        (["--set", "model.dim=-1"], "model.dim = -1: Input should be greater than or equal to 1."),
+        (["--set", "model.heads=3"], "dim 64 is no multiple of the 3 heads"),
+        (["--model", "sasrek"], "Did you mean sasrec?"),
+        (["--preset", "ml1m"], "Did you mean ml-1m?"),
+    ],
+)
+def test_slips_in_settings_are_told_before_torch_is_loaded(
+    make_dataset: MakeDataset, tmp_path: Path, options: list[str], told: str
+) -> None:
+    dataset = make_dataset(random_histories())
+    program = f"""
+import sys
+from bert4rec.cli import app
+from bert4rec.errors import Bert4RecError
+try:
+    app({["train", str(dataset.path), "-o", str(tmp_path / "run"), *options]!r}, result_action="return_value")
+except Bert4RecError as error:
+    print(error)
+print("torch" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told in run.stdout
+    assert run.stdout.endswith("False\n")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.data.dataset import Dataset
+    from bert4rec.training.config import RunConfig
     from bert4rec.training.loop import Progress
     from bert4rec.training.run import Plan, Run, Stage
     from bert4rec.training.tracking import Tracker
@@ -98,11 +99,12 @@ def train_command(
     if resume and any([*changes, not refit, not test]):
         raise UsageError("--resume keeps the settings of the run; leave out what would change them.")
     if not resume:
-        refuse_unknown(model, preset)
+        config = choose_config(opened, model, preset, settings)
         refuse_run(output, overwrite=overwrite)
 
     from bert4rec.training.device import place
     from bert4rec.training.loop import Interrupted
+    from bert4rec.training.run import Plan
     from bert4rec.training.tracking import make_tracker
     from bert4rec.training.train import Surroundings, train
 
@@ -111,8 +113,16 @@ def train_command(
     if resume:
         plan = _resumed_plan(output, opened)
     else:
-        seed = 1 if seed is None else seed
-        plan = make_plan(opened, model, preset, settings, seed=seed, split=split, refit=refit, test=test)
+        plan = Plan.for_dataset(
+            opened,
+            model,
+            config,
+            preset=preset,
+            seed=1 if seed is None else seed,
+            split=split.to_spec(),
+            refit=refit,
+            test=test,
+        )
     with held(output, wait=False):
         if not resume:
             clear_run(output, overwrite=overwrite)
@@ -162,29 +172,17 @@ def _command_to_go_on(dataset: Path, output: Path, values: "dict[str, Any]", fla
     return shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume", *options])
 
 
-def make_plan(
-    dataset: "Dataset",
-    model: str,
-    preset: str | None,
-    settings: Sequence[str] = (),
-    *,
-    seed: int = 1,
-    split: SplitOptions = SplitOptions(),
-    refit: bool = True,
-    test: bool = True,
-) -> "Plan":
+def choose_config(dataset: "Dataset", model: str, preset: str | None, settings: Sequence[str]) -> "RunConfig":
+    """The complete settings: those of the preset, or usual ones for data of this size, and what was said."""
     from bert4rec.training.config import make_config, settings_by_size
-    from bert4rec.training.run import Plan
 
+    refuse_unknown(model, preset)
     if preset:
         values = load_preset(model, preset)
     else:
         sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
         values = settings_by_size(model, settings, **sizes)
-    config = make_config(model, values, settings)
-    return Plan.for_dataset(
-        dataset, model, config, preset=preset, seed=seed, split=split.to_spec(), refit=refit, test=test
-    )
+    return make_config(model, values, settings)
 
 
 def _resumed_plan(folder: Path, dataset: "Dataset") -> "Plan":
