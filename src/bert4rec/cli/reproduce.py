@@ -227,19 +227,15 @@ def _print_plan(todo: "list[Job]", datasets: "list[Dataset]", pace: "Pace", plac
     from bert4rec.experiments.estimate import estimate
 
     device = placement.name
-    seconds = {job.label: pace.likely(job, device) for job in todo if pace.knows(job, device)}
-    untimed = [job for job in todo if job.label not in seconds]
+    untimed = [job for job in todo if not pace.knows(job, device)]
     if untimed:
-        kinds = "kind of run that was" if len(untimed) == 1 else "kinds of runs that were"
-        say(f"Trying a few steps of the {kinds} never timed on {device} …")
+        say(f"Trying a few steps of what was never timed on {device} …")
     rough = estimate(untimed, datasets, placement)
-    rows = [
-        (job.label, f"~{rough[job.label]:,.0f} s" if job.label in rough else f"{seconds[job.label]:,.0f} s")
-        for job in todo
-    ]
+    seconds = {job.mark: rough.get(job.mark) or pace.likely(job, device) for job in todo}
+    rows = [(job.label, f"{'~' * (job.mark in rough)}{seconds[job.mark]:,.0f} s") for job in todo]
     if rows:
         print_table(["to be run", f"on {device}"], rows)
-        time_left = timedelta(seconds=round(sum(seconds.values()) + sum(rough.values())))
+        time_left = timedelta(seconds=round(sum(seconds.values())))
         say(f"One after the other, all of them take about {time_left}.")
     if rough:
         say(

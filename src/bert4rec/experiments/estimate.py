@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from bert4rec.data.shapes import named_shape, spread
 from bert4rec.data.splits import leave_one_out
 from bert4rec.experiments.jobs import Job
 from bert4rec.experiments.table5 import kind_of
-from bert4rec.training.config import RunConfig
 from bert4rec.training.device import Placement
 from bert4rec.training.forecast import Costs, Forecast, measure
 from bert4rec.training.loop import Loop
@@ -27,11 +25,14 @@ from bert4rec.training.tasks import Ground
 
 LIKE_ANOTHER = {"ml-100k": ("ml-1m", 943, 1_682, 100_000)}
 """Data sets without a stored shape: whose histories they resemble, and their users, items and actions."""
-USERS = 2_000
+USERS = 500
 """Whose histories are made up; the others count as users, and have none."""
-SECONDS = 40.0
+SECONDS = 30.0
 """For all trials together. At least one of each model is made, whatever it takes."""
-SMALL_BATCH, SMALL_BATCH_OF_PAIRS = 16, 512
+SMALL_BATCH = 16
+"""Of histories. Batches of pairs take so little time that they are tried as they are."""
+PASSES = 2
+JUDGED_USERS = 16
 SECONDS_TO_START = 3.0
 """Of a run: opening the data, cutting it, writing results."""
 
@@ -103,7 +104,7 @@ class _Trial:
 
 
 def estimate(jobs: Iterable[Job], datasets: Iterable[Dataset], placement: Placement) -> dict[str, float]:
-    """Seconds by the label of a job. Runs that differ in what hardly matters are tried once."""
+    """Seconds by the mark of a job. Runs that differ in what hardly matters are tried once."""
     made_up = {dataset.path.absolute(): (dataset, _make_up(dataset)) for dataset in datasets}
     jobs, deadline = list(jobs), time.monotonic() + SECONDS
     tried: dict[_Trial, Costs] = {}
@@ -113,7 +114,7 @@ def estimate(jobs: Iterable[Job], datasets: Iterable[Dataset], placement: Placem
         must_be_tried = job in first_of_each.values()
         if trial not in tried and (must_be_tried or time.monotonic() < deadline):
             tried[trial] = _try(job, *made_up[job.path], placement)
-    return {job.label: _seconds(job, made_up[job.path][0], _costs(_Trial.of(job), tried)) for job in jobs}
+    return {job.mark: _seconds(job, made_up[job.path][0], _costs(_Trial.of(job), tried)) for job in jobs}
 
 
 def _costs(trial: _Trial, tried: dict[_Trial, Costs]) -> Costs:
@@ -127,33 +128,30 @@ def _costs(trial: _Trial, tried: dict[_Trial, Costs]) -> Costs:
 
 
 def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> Costs:
-    """From two small batches, one twice as large as the other."""
+    """From two small batches, one four times as large as the other, where the real one is larger."""
     config, users = job.case.config(job.facts.family, quick=job.quick), dataset.num_users
     if config.training is None:
         return Costs(0.0, 0.0, 0.0)
-    usual = SMALL_BATCH_OF_PAIRS if MODELS[job.case.model].knows_users else SMALL_BATCH
-    large = min(usual, config.training.batch_size)
-    small = max(1, large // 2)
-    less, more = (_try_batch(job, config, made_up, placement, size) for size in (small, large))
-    each = max(0.0, more.step - less.step) / max(1, large - small)
-    all_users = users / min(USERS, users)
-    return Costs(
-        more.step + each * (config.training.batch_size - large),
-        more.validation * all_users,
-        more.judging * all_users,
-    )
-
-
-def _try_batch(job: Job, config: RunConfig, made_up: Dataset, placement: Placement, size: int) -> Costs:
     kind = kind_of(job.case.variant) if job.case.variant else MODELS[job.case.model]
-    config = replace(config, training=replace(config.training, batch_size=size))
+    wanted = config.training.batch_size
+    batch = wanted if kind.knows_users else min(SMALL_BATCH, wanted)
     split = leave_one_out(made_up)
-    ends = split.training_end("valid")
-    ground = Ground(made_up, ends, config, seed=1, device=placement.device, dtype=placement.dtype)
-    task: Any = kind.make_task(ground)
-    loop = Loop(task, config.training, device=placement.device, seed=1)
-    scorer = kind.task.make_scorer(task.model, placement.dtype)
-    return measure(loop, scorer, made_up, split.valid, passes=3)
+
+    def loop_of(size: int) -> Loop:
+        smaller = replace(config, training=replace(config.training, batch_size=size))
+        end, device = split.training_end("valid"), placement.device
+        ground = Ground(made_up, end, smaller, seed=1, device=device, dtype=placement.dtype)
+        return Loop(kind.make_task(ground), smaller.training, device=device, seed=1)
+
+    loop = loop_of(batch)
+    scorer = kind.task.make_scorer(loop.task.model, placement.dtype)
+    found = measure(loop, scorer, made_up, split.valid, passes=PASSES, users=JUDGED_USERS)
+    step, all_users = found.step, users / min(USERS, users)
+    if batch < wanted:
+        grown = found.step - loop_of(batch // 4).time_step(PASSES)
+        # Time neither shrinks with the batch nor grows faster than it, whatever disturbed a trial.
+        step += (wanted - batch) * min(max(0.0, grown / (batch - batch // 4)), found.step / batch)
+    return Costs(step, found.validation * all_users, found.judging * all_users)
 
 
 def _seconds(job: Job, dataset: Dataset, costs: Costs) -> float:

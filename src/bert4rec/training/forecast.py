@@ -39,14 +39,22 @@ def passes_for(steps: int) -> int:
     return min(MOST_PASSES, int(steps * LARGEST_SHARE))
 
 
-def measure(loop: Loop, scorer: ModelScorer, dataset: Dataset, targets: Targets, *, passes: int) -> Costs:
+def measure(
+    loop: Loop,
+    scorer: ModelScorer,
+    dataset: Dataset,
+    targets: Targets,
+    *,
+    passes: int,
+    users: int = MOST_USERS,
+) -> Costs:
     """What a step and a ranking of all validation items cost, found by trying a few.
 
     Whatever is tried leaves no trace: see `Loop.time_step`.
     """
     step = loop.time_step(passes)
     loop.task.model.eval()
-    size = max(1, min(MOST_USERS, len(targets) // 10))
+    size = max(1, min(users, len(targets) // 10))
     chosen = np.linspace(0, len(targets) - 1, size).astype(np.int64)
     some = Targets(targets.users[chosen], targets.positions[chosen])
     negatives = dataset.negatives("popularity")
