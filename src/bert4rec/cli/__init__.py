@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError
 from bert4rec import __version__
 from bert4rec.cli.console import messages
 from bert4rec.cli.stopping import end_in_time
+from bert4rec.cli.threads import share_the_machine
 from bert4rec.errors import Bert4RecError
 
 
@@ -63,6 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     if sys.argv[1:2] != ["serve"]:  # It lets requests finish, and has rules of its own for how long.
         end_in_time()
+    share_the_machine()
     try:
         app(result_action="return_value")
     except Bert4RecError as error:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bert4rec.experiments.ledger import Ledger
     from bert4rec.experiments.pace import Pace
     from bert4rec.experiments.runner import Outcome, Runner, Tally
+    from bert4rec.training.device import Placement
 
 SHOWN = 8
 """Runs named one by one where many are left."""
@@ -32,7 +33,7 @@ QUICK_END = "Everything runs. The numbers mean nothing: a few steps each. How a 
 
 def reproduce_command(
     *names: str,
-    data: str,
+    data: str | None = None,
     data_folder: Path = Path("data"),
     seeds: str | None = None,
     minutes: float | None = None,
@@ -58,8 +59,9 @@ def reproduce_command(
     data
         Datasets, separated by commas: folders that `bert4rec prepare` wrote, or names such as ml-1m, which are
         looked for in the data folder and, if they are not there, fetched from their publisher and prepared there.
+        [default: all in the data folder]
     data_folder
-        Where datasets are looked for by name.
+        Where datasets are looked for.
     seeds
         Separated by commas. [default: 1,2,3 for table2 and protocols, 1 for the others]
     minutes
@@ -81,7 +83,7 @@ def reproduce_command(
     any_code
         Results that other versions of the code made count too, and are not run again.
     dry_run
-        Only say what would be run.
+        Only say what would be run, and about how long it would take on this machine.
     """
     began = time.monotonic()
     numbers = _numbers("--seeds", seeds) if seeds else None
@@ -98,14 +100,15 @@ def reproduce_command(
     experiments = _experiments(names)
     if device != "auto":
         place(device)  # What is not there is said at once.
-    datasets = [_dataset(name, data_folder, may_prepare=not dry_run) for name in _parts("--data", data)]
+    wanted = _parts("--data", data) if data is not None else _all_in(data_folder)
+    datasets = [_dataset(name, data_folder, may_prepare=not dry_run) for name in wanted]
     ledger = Ledger.open(results, quick=quick)
     everything = make_jobs(experiments, datasets, numbers, quick=quick)
     marks, marks_of_any_code = ledger.marks(), ledger.marks(any_code=True)
     todo = [job for job in everything if not job.is_done(marks_of_any_code if any_code else marks)]
     pace = Pace(ledger.lines(), side_by_side=jobs > 1)
     if dry_run:
-        _print_plan(todo, pace, place(device).name)
+        _print_plan(todo, datasets, pace, place(device))
     say(f"{_how_far(len(everything), len(todo))}.")
     _say_what_other_code_did(sum(job.is_done(marks_of_any_code) for job in todo))
     if dry_run:
@@ -173,6 +176,18 @@ def _say_what_other_code_did(runs: int) -> None:
         )
 
 
+def _all_in(folder: Path) -> list[str]:
+    from bert4rec.data.dataset import MANIFEST
+
+    found = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    if not found:
+        raise NotFoundError(
+            f"There is no dataset in {folder}. Name one with --data: ml-1m, say, is fetched from its publisher and "
+            f"prepared there. Or prepare your own with: {this_command()} prepare … -o {folder / 'NAME'}"
+        )
+    return found
+
+
 def _dataset(name: str, folder: Path, *, may_prepare: bool) -> "Dataset":
     """A folder as it is, or a name: prepared in the data folder, before or now."""
     from bert4rec.cli.data import prepare_command
@@ -188,9 +203,12 @@ def _dataset(name: str, folder: Path, *, may_prepare: bool) -> "Dataset":
             f"Prepare one with: bert4rec prepare … -o {folder / name}. Known by name: {', '.join(SOURCES)}."
         )
     if not may_prepare:
-        raise NotFoundError(
-            f"There is no dataset at {folder / name} yet; without --dry-run it is fetched first."
+        from bert4rec.experiments.estimate import outline
+
+        say(
+            f"There is no dataset at {folder / name} yet: it would be fetched first. That time is not counted."
         )
+        return outline(name, folder / name)
     say(f"There is no dataset at {folder / name} yet. Preparing it:")
     try:
         prepare_command(name, output=folder / name)
@@ -204,16 +222,25 @@ def _how_far(total: int, left: int) -> str:
     return f"{count(total, 'run')}: {total - left:,} done, {left:,} to do"
 
 
-def _print_plan(todo: "list[Job]", pace: "Pace", device: str) -> None:
-    timed = {job.label: pace.likely(job, device) for job in todo if pace.knows(job, device)}
-    rows = [
-        (job.label, f"{timed[job.label]:,.0f} s" if job.label in timed else "nobody knows") for job in todo
-    ]
+def _print_plan(todo: "list[Job]", datasets: "list[Dataset]", pace: "Pace", placement: "Placement") -> None:
+    """With the seconds that such runs took here, or about what they would: a few steps are tried."""
+    from bert4rec.experiments.estimate import estimate
+
+    device = placement.name
+    untimed = [job for job in todo if not pace.knows(job, device)]
+    if untimed:
+        say(f"Trying a few steps of what was never timed on {device} …")
+    rough = estimate(untimed, datasets, placement)
+    seconds = {job.mark: rough.get(job.mark) or pace.likely(job, device) for job in todo}
+    rows = [(job.label, f"{'~' * (job.mark in rough)}{seconds[job.mark]:,.0f} s") for job in todo]
     if rows:
-        print_table(["to be run", f"about, on {device}"], rows)
-    if timed:
-        time_left = timedelta(seconds=round(sum(timed.values())))
-        say(f"One after the other, those whose time is known take about {time_left}.")
+        print_table(["to be run", f"on {device}"], rows)
+        time_left = timedelta(seconds=round(sum(seconds.values())))
+        say(f"One after the other, all of them take about {time_left}.")
+    if rough:
+        say(
+            "Times with ~ are guesses from a few steps with small batches: they may be off by a factor of two."
+        )
 
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:

@@ -33,7 +33,6 @@ def _end_in_time(signals: int) -> None:
     time.sleep(SECONDS_TO_STOP)
     for words in _last_words:
         say(words())
-    say("Interrupted.")
     os._exit(130)
 
 

@@ -34,17 +34,27 @@ class Costs:
     """Of all items of a part, under both protocols."""
 
 
-def measure(loop: Loop, scorer: ModelScorer, dataset: Dataset, targets: Targets, steps: int) -> Costs | None:
-    """What `steps` more steps and all rankings cost, found by trying a few. None where there is too little to come.
+def passes_for(steps: int) -> int:
+    """How many may be tried where so many steps are to come."""
+    return min(MOST_PASSES, int(steps * LARGEST_SHARE))
 
-    `targets` are the validation items. Whatever is tried leaves no trace: see `Loop.time_step`.
+
+def measure(
+    loop: Loop,
+    scorer: ModelScorer,
+    dataset: Dataset,
+    targets: Targets,
+    *,
+    passes: int,
+    users: int = MOST_USERS,
+) -> Costs:
+    """What a step and a ranking of all validation items cost, found by trying a few.
+
+    Whatever is tried leaves no trace: see `Loop.time_step`.
     """
-    most = min(MOST_PASSES, int(steps * LARGEST_SHARE))
-    if not most:
-        return None
-    step = loop.time_step(most)
+    step = loop.time_step(passes)
     loop.task.model.eval()
-    size = max(1, min(MOST_USERS, len(targets) // 10))
+    size = max(1, min(users, len(targets) // 10))
     chosen = np.linspace(0, len(targets) - 1, size).astype(np.int64)
     some = Targets(targets.users[chosen], targets.positions[chosen])
     negatives = dataset.negatives("popularity")

@@ -28,7 +28,7 @@ from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Forecast, measure
+from bert4rec.training.forecast import Forecast, measure, passes_for
 from bert4rec.training.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.training.loop import Hooks, Interrupted, Loop, Progress, Task
 from bert4rec.training.models import MODELS, Kind
@@ -237,9 +237,10 @@ class _Trainer:
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
         learned = loop.progress.step
         if self.forecast.is_blank:
-            to_come = self.forecast.steps_left(stage, learned, steps)
-            if costs := measure(loop, scorer, self.dataset, self.split.valid, to_come):
-                self.forecast.begin(costs)
+            passes = passes_for(self.forecast.steps_left(stage, learned, steps))
+            if passes:
+                plain = self.kind.task.make_scorer(loop.task.model, self.around.placement.dtype)
+                self.forecast.begin(measure(loop, plain, self.dataset, self.split.valid, passes=passes))
                 self.around.listener.say(self.forecast.told(stage, learned, steps))
 
         def validate() -> float:
