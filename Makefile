@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-export OMP_NUM_THREADS ?= 2
 
 .PHONY: demo test check format bench clean
 

@@ -83,7 +83,7 @@ def test_the_softmax_needs_nothing_drawn() -> None:
 def test_each_answer_gets_an_item_of_its_own_that_the_user_did_not_choose() -> None:
     chosen = Chosen(USER_OF, SEQUENCES, NUM_ITEMS)
     sampler = ItemSampler(SEQUENCES, NUM_ITEMS, exponent=0)
-    stream = batches(UnchosenNegatives(USER_OF, chosen, sampler))
+    stream = batches(UnchosenNegatives(sampler, USER_OF, chosen))
     assert stream.shape.negatives == stream.shape.rows
     for row in stream.block(0)[1]:
         batch = stream.shape.read(row)

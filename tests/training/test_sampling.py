@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert4rec.training.sampling import TRIES, Chosen, ItemSampler, draw_unchosen
+from bert4rec.training.sampling import TRIES, Chosen, ItemSampler, draw_wrong
 
 ITEMS = torch.tensor([1] * 1 + [2] * 4 + [4] * 9 + [5] * 16, dtype=torch.int32)
 """Item 3 was never chosen; item 6 neither."""
@@ -56,7 +56,7 @@ CHOSEN = torch.tensor([4, 1, 2, 3, 1, 2, 3, 4])
 def drawn_for(user: int, count: int = 20_000) -> torch.Tensor:
     sampler = ItemSampler(CHOSEN, 4, exponent=0.0)
     chosen = Chosen(USERS, CHOSEN, num_items=4)
-    drawn = draw_unchosen(sampler, chosen, torch.full((2, 5), user), count // 10, generator())
+    drawn = draw_wrong(sampler, chosen.contains, torch.full((2, 5, 1), user), count // 10, generator())
     assert drawn.shape == (2, 5, count // 10)
     return torch.bincount(drawn.flatten(), minlength=5) / count
 
@@ -75,3 +75,11 @@ def test_of_a_user_who_chose_nearly_everything_the_rest_is_drawn_but_for_a_rarit
 
 def test_a_user_who_chose_everything_does_not_hang_the_machine() -> None:
     assert drawn_for(2)[1:].tolist() == pytest.approx([1 / 4] * 4, abs=0.015)
+
+
+def test_where_right_answers_are_given_only_they_are_not_drawn() -> None:
+    answers = torch.tensor([[1, 2], [3, 3]])
+    drawn = draw_wrong(ItemSampler(CHOSEN, 4, exponent=0.0), torch.eq, answers, 5_000, generator())
+    shares = [torch.bincount(row, minlength=5) / 5_000 for row in drawn]
+    assert shares[0][3:].tolist() == pytest.approx([0.5, 0.5], abs=0.03)
+    assert shares[1][[1, 2, 4]].tolist() == pytest.approx([1 / 3] * 3, abs=0.03)

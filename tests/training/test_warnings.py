@@ -54,7 +54,7 @@ def test_a_model_that_is_no_better_than_popularity_is_warned_about(
     assert not heard["pop"]
     (warning,) = heard["bert4rec"]
     ours, relation, popular = re.search(r"is ([\d.]+), (.*) the ([\d.]+) of", warning).groups()  # type: ignore[union-attr]
-    assert relation == ("less than" if float(ours) < float(popular) else "hardly more than")
+    assert relation == ("less than" if float(ours) < float(popular) else "not much more than")
 
 
 def test_data_that_are_too_few_to_judge_by_are_warned_about(dataset: Dataset, tmp_path: Path) -> None:

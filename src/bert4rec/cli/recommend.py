@@ -1,5 +1,6 @@
 """`bert4rec recommend`: for one history, for a user of the dataset, or for everybody in a file."""
 
+import csv
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,7 @@ def recommend_command(
     model
         A run that `bert4rec train` wrote, or a model that `bert4rec export` wrote.
     history
-        Item ids, oldest first, with commas between them.
+        Item ids, oldest first, with commas between them; an id with a comma stands in double quotes.
     user
         Id of a user of the dataset; all that is known of them counts.
     source
@@ -233,7 +234,7 @@ def _show(found: "Recommendation", catalogue: "Catalogue") -> None:
         near = filter(None, map(catalogue.near, found.unknown_items[:MOST_HINTS]))
         meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
         hint = f" Did you mean {meant}?" if meant else ""
-        warn(f"The model does not know {', '.join(found.unknown_items)}; skipped.{hint}")
+        warn(f"The model does not know {', '.join(map(repr, found.unknown_items))}; skipped.{hint}")
     if found.fallback:
         warn("No known item to go by: these are the most popular ones.")
     if not found.items:
@@ -241,10 +242,15 @@ def _show(found: "Recommendation", catalogue: "Catalogue") -> None:
         return
     # Popularity is a count.
     form, measure = (",.0f", "actions") if found.fallback else (".4f", "score")
-    rows = [(item.title or item.item_id, item.item_id, format(item.score, form)) for item in found.items]
     # Some models know a user without looking at the history.
     head = found.fallback or (f"after {count(found.used, 'item')}" if found.used else "item")
-    print_table([head, "id", measure], rows)
+    scores = [format(item.score, form) for item in found.items]
+    ids = [item.item_id for item in found.items]
+    if catalogue.titles is None:
+        print_table([head, measure], list(zip(ids, scores, strict=True)))
+        return
+    titles = [item.title or item.item_id for item in found.items]
+    print_table([head, "id", measure], list(zip(titles, ids, scores, strict=True)))
 
 
 def open_dataset(path: Path) -> "Dataset":
@@ -256,4 +262,8 @@ def open_dataset(path: Path) -> "Dataset":
 
 
 def _ids(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    """Ids that hold commas stand in quotes, as in CSV."""
+    if text is None:
+        return None
+    parts = next(csv.reader([text], skipinitialspace=True), [])
+    return [part.strip() for part in parts if part.strip()]

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.markup import escape
+
 from bert4rec.cli.console import count, print_json, print_table, results, say, warn
 from bert4rec.cli.data import Flag
 from bert4rec.cli.needs import require_folder, require_torch
@@ -159,9 +161,15 @@ def compare_command(
         say("How much is luck of the seed takes two runs or more of both, trained with different --seed.")
     other = "full" if protocol == "sampled" else "sampled"
     say(f"The tables are about {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} say --protocol {other}.")
+    refitted = [each["name"] for each in compared["systems"] if each["refitted"]]
+    if split == "test" and 0 < len(refitted) < len(compared["systems"]):
+        warn(
+            f"Only {' and '.join(refitted)} learned from the validation items too, by a refit. That alone may make "
+            "the difference."
+        )
     results.print()
     for verdict in compared["verdicts"]:
-        results.print(_verdict(verdict, metric))
+        results.print(escape(_verdict(verdict, metric)))
 
 
 def _verdict(found: Mapping[str, Any], metric: str) -> str:

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from bert4rec.training.config import Setting
 
 
+BY_SIZE = (
+    "Without a preset, `train` chooses training.steps, warmup_steps and validate_every by the size of the data; for "
+    "bert4rec also training.learning_rate and objective.prefix_share."
+)
+
+
 def settings_command(
     model: str = "bert4rec",
     *,
@@ -50,10 +56,7 @@ def settings_command(
     rows = [(each.key, str(each.value), _told(each)) for each in found]
     print_table(["setting", preset or "default", "what it is"], rows, words=(0, 2))
     if preset is None and len(found) > 1:
-        say(
-            "Without a preset, `train` chooses training.steps, warmup_steps and validate_every by the size of the "
-            "data; for bert4rec also training.learning_rate and objective.prefix_share."
-        )
+        say(BY_SIZE)
     say(f"Presets of {model}: {', '.join(preset_names(model))}.")
 
 
@@ -64,7 +67,7 @@ def settings_document() -> str:
     parts = [
         "# Settings",
         "What `bert4rec train --set section.key=value` can change, written by `bert4rec settings --markdown`. "
-        "`bert4rec settings MODEL --preset NAME` shows the values of a preset.",
+        "`bert4rec settings MODEL --preset NAME` shows the values of a preset. " + BY_SIZE,
         "## How all models are trained (all but pop)",
         _table(each for each in list_settings("bert4rec") if each.key.startswith("training.")),
     ]

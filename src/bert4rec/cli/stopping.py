@@ -33,6 +33,7 @@ def _end_in_time(signals: int) -> None:
     time.sleep(SECONDS_TO_STOP)
     for words in _last_words:
         say(words())
+    say("Interrupted.")
     os._exit(130)
 
 

@@ -90,7 +90,7 @@ def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:
         before = filters.before
         steps.append((f"--before {format_moment(before)}", lambda a: a.keep(_times(a) < before)))
     if filters.drop_duplicates:
-        steps.append(("--drop-duplicates", lambda a: a.keep(~duplicates(a))))
+        steps.append(("--drop-duplicates", lambda a: a.keep(~duplicates(a, _times(a, "--drop-duplicates")))))
     if filters.drop_repeats:
         steps.append(("--drop-repeats", lambda a: a.keep(~repeats(a.users, a.items))))
     if filters.min_item_actions > 1:
@@ -113,25 +113,21 @@ def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
     return mask
 
 
-def duplicates(actions: Actions) -> Mask:
-    """True for every action that says exactly what an earlier one says: same user, item and time.
-
-    Without times there are none: who does the same thing twice in a row may mean it.
-    """
+def duplicates(actions: Actions, times: NDArray[np.int64]) -> Mask:
+    """True for every action that says exactly what an earlier one says: same user, item and time."""
     mask: Mask = np.zeros(len(actions), np.bool_)
-    if actions.times is None or not len(actions):
-        return mask
     is_tied = np.zeros(len(actions), np.bool_)
-    is_tied[1:] = (actions.users[1:] == actions.users[:-1]) & (actions.times[1:] == actions.times[:-1])
+    is_tied[1:] = (actions.users[1:] == actions.users[:-1]) & (times[1:] == times[:-1])
     moments = np.cumsum(~is_tied, dtype=np.uint32)
     places = np.flatnonzero(is_tied | np.append(is_tied[1:], False))
     mask[places] = repeats(moments[places], actions.items[places])
     return mask
 
 
-def _times(actions: Actions) -> NDArray[np.int64]:
+def _times(actions: Actions, option: str = "--after and --before") -> NDArray[np.int64]:
     if actions.times is None:
-        raise UsageError("--after and --before need times, and this log has none.")
+        verb = "need" if " and " in option else "needs"
+        raise UsageError(f"{option} {verb} times, and this log has none.")
     return actions.times
 
 

@@ -7,8 +7,10 @@ from bert4rec.data.splits import Split, Targets
 
 FEW_USERS = 500
 """With fewer, chance alone moves a hit rate by several points either way; with a fifth of them, by ten."""
-FEW_ITEMS = 50
-"""With fewer, guessing blindly has one of ten right ones in five or more."""
+EASY_GUESS = 0.2
+"""HR@10 of blind guessing from which a high number says little."""
+YEAR = 365 * 86_400 * 1_000_000
+"""In microseconds."""
 
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
@@ -19,7 +21,14 @@ def split_warnings(dataset: Dataset, split: Split) -> list[str]:
                 "Every test item repeats an item of its history. To ask about them, prepare with --repeats keep."
             ]
         return ["No user has enough actions to be tested on."]
-    checks = (_repeated_targets, _future_popularity, _items_only_in_test, _ties_across_cut)
+    checks = (
+        _duplicates,
+        _times_of_1970,
+        _repeated_targets,
+        _future_popularity,
+        _items_only_in_test,
+        _ties_across_cut,
+    )
     found = [check(dataset, split) for check in checks]
     return [*too_little_to_judge(dataset, split.test), *(warning for warning in found if warning)]
 
@@ -35,13 +44,37 @@ def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
             f"{'Too little to judge a model by: only' if margin >= 0.1 else 'Only'} {users} asked about, so chance "
             f"alone moves a hit rate by up to {margin:.2f} either way."
         )
-    if dataset.num_items < FEW_ITEMS:
-        guess = min(1.0, 10 / dataset.num_items)
+    if len(targets) and (guess := _blind_guess(dataset, targets)) >= EASY_GUESS:
         warnings.append(
-            f"Too little to judge a model by: there are only {dataset.num_items:,} items, so blind guessing has "
+            f"Too little to judge a model by: with {dataset.num_items:,} items to choose from, blind guessing has "
             f"HR@10 of {guess:.2f} in full ranking. Look at HR@1 and MRR."
         )
     return warnings
+
+
+def _blind_guess(dataset: Dataset, targets: Targets) -> float:
+    """HR@10 of a random order of all candidates."""
+    candidates = np.full(len(targets), dataset.num_items)
+    if dataset.repeats == "exclude":
+        candidates -= targets.positions - dataset.offsets[targets.users]
+    return float(np.mean(np.minimum(1, 10 / np.maximum(1, candidates))))
+
+
+def _duplicates(dataset: Dataset, _split: Split) -> str | None:
+    count = dataset.manifest["counts"].get("duplicates", 0)
+    if not count:
+        return None
+    are = "action is" if count == 1 else "actions are"
+    return (
+        f"{count:,} {are} there twice: same user, item and time ({count / dataset.num_actions:.1%}). To keep one of "
+        "each, prepare with --drop-duplicates."
+    )
+
+
+def _times_of_1970(dataset: Dataset, _split: Split) -> str | None:
+    if dataset.times is None or dataset.times.max() >= YEAR:
+        return None
+    return "All times lie in 1970: the column of times may be something else. Name the right one with --time-col."
 
 
 def _repeated_targets(_dataset: Dataset, split: Split) -> str | None:

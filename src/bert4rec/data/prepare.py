@@ -76,8 +76,8 @@ def prepare(
         _write_users(folder / "users.parquet", log.user_ids, users, user_counts)
         notes += _write_items(folder / "items.parquet", log, items, item_counts)
         del actions
-        notes += _say_duplicates(counts["duplicates"])
-        share = counts["repeats"] / len(sequences)
+        # An action that is there twice, by accident, is no sign of people who come back.
+        share = (counts["repeats"] - counts["duplicates"]) / (len(sequences) - counts["duplicates"])
         rule: Repeats = recipe.repeats or ("keep" if share >= USUAL_REPEATS else "exclude")
         notes.append(_say_repeats(share, rule, chosen=recipe.repeats is None))
         for kind in recipe.negatives:
@@ -151,26 +151,20 @@ def _number_items(items: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray
 
 
 def _oddities(actions: Actions) -> dict[str, int]:
-    """How many actions tie with the user's previous one, repeat an item, or are there twice."""
-    same_user = actions.users[1:] == actions.users[:-1]
-    ties = (
-        0
-        if actions.times is None
-        else np.count_nonzero(same_user & (actions.times[1:] == actions.times[:-1]))
-    )
-    return {
-        "ties": int(ties),
+    """How many actions tie with the user's previous one, repeat an item, or are there twice.
+
+    Without times there are no duplicates: who does the same thing twice in a row may mean it.
+    """
+    counts = {
+        "ties": 0,
         "repeats": int(np.count_nonzero(repeats(actions.users, actions.items))),
-        "duplicates": int(np.count_nonzero(duplicates(actions))),
+        "duplicates": 0,
     }
-
-
-def _say_duplicates(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"{count:,} actions are there twice (same user, item and time). --drop-duplicates keeps one of each."
-    ]
+    if actions.times is not None:
+        same_user = actions.users[1:] == actions.users[:-1]
+        counts["ties"] = int(np.count_nonzero(same_user & (actions.times[1:] == actions.times[:-1])))
+        counts["duplicates"] = int(np.count_nonzero(duplicates(actions, actions.times)))
+    return counts
 
 
 def _say_repeats(share: float, rule: Repeats, *, chosen: bool) -> str:

@@ -166,7 +166,7 @@ def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
 
 def _times(dataset: Dataset) -> NDArray[np.int64]:
     if dataset.times is None:
-        raise DataError(f"{dataset.path} has no times, so it cannot be split by time. Use leave-one-out.")
+        raise DataError(f"{dataset.name} has no times, so it cannot be split by time. Use leave-one-out.")
     return np.asarray(dataset.times)
 
 

@@ -51,17 +51,21 @@ def compare_over_users(
     """
     if len(first) != len(second):
         raise DataError(
-            f"The runs judge {len(first)} and {len(second)} users. Only runs on the same split of the same "
-            "dataset can be compared user by user."
+            f"The runs judge {len(first)} and {len(second)} users. Only runs that were asked about the same users "
+            "can be compared user by user. If one is of an older version, judge it anew: bert4rec evaluate RUN."
         )
     if len(first) < 2:
         raise DataError(f"Two users are the least to compare two runs by; found {len(first)}.")
     differences = np.asarray(first - second)
     low, high = bootstrap_interval(differences, seed=seed, confidence=confidence, resamples=resamples)
-    standard_error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    mean = float(differences.mean())
-    p_value = student_two_sided(_ratio(mean, standard_error), len(differences) - 1)
+    mean, p_value = float(differences.mean()), paired_t_test(differences)
     return UserComparison(mean, low, high, p_value, wilcoxon_signed_rank(differences))
+
+
+def paired_t_test(differences: Values) -> float:
+    """Two-sided p-value of "no difference", from one difference a user."""
+    standard_error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return student_two_sided(_ratio(float(differences.mean()), standard_error), len(differences) - 1)
 
 
 def compare_over_seeds(

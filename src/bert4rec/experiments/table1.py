@@ -29,7 +29,7 @@ def lay_out(evidence: Evidence) -> Part:
         Row(name.replace("_", " "), [format(found[name], form), _as_printed(theirs[key]) if theirs else "–"])
         for name, (key, form) in ROWS.items()
     ]
-    table = Table("", ["ours", "paper"], rows, note=f"Checksum of the sequences: {evidence.facts.checksum}.")
+    table = Table("", ["ours", "paper"], rows, note=f"Checksum of the data: {evidence.facts.checksum}.")
     if not theirs:
         return Part([table])
     same = all(found[name] == theirs[name] for name in ("users", "items"))

@@ -21,7 +21,7 @@ import numpy as np
 
 from bert4rec.artefact import behind_links, write_text
 from bert4rec.data.columns import ColumnRequest
-from bert4rec.data.files import Hints
+from bert4rec.data.files import Hints, find_files
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.serving.bulk_input import Users, input_facts, open_users
@@ -65,6 +65,10 @@ class Request:
         """Say at once, before any long work, that the output cannot be written."""
         if self.target.suffix not in ENDINGS:
             raise UsageError(f"{self.target}: expected a name that ends in {', '.join(ENDINGS)}.")
+        if self.target.exists() and any(
+            path.exists() and self.target.samefile(path) for path in find_files([self.source])
+        ):
+            raise UsageError(f"{self.target} is the input. Choose another name for the output.")
         if self.target.exists() and not overwrite:
             raise UsageError(f"{self.target} exists already. Choose another name, or pass --overwrite.")
 

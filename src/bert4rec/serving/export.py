@@ -118,7 +118,7 @@ def export_model(
             "schema": SCHEMA,
             "written_by": f"bert4rec {__version__}",
             "name": name,
-            "version": _version(folder),
+            "version": _version(folder, repeats),
             "items": len(catalogue),
             "max_history": max_history,
             "repeats": repeats,
@@ -272,9 +272,9 @@ def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
         return onnx.load(small)
 
 
-def _version(folder: Path) -> str:
-    """Short, and another for any other content."""
-    sums = "".join(sha256_of(path) for path in sorted(folder.iterdir()))
+def _version(folder: Path, repeats: Repeats) -> str:
+    """Short, and another for any other content, or other answers by the same weights."""
+    sums = "".join(sha256_of(path) for path in sorted(folder.iterdir())) + (repeats == "keep") * repeats
     return hashlib.sha256(sums.encode()).hexdigest()[:8]
 
 

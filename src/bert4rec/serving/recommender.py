@@ -10,6 +10,7 @@ Python, the command line and the service all come here, so they give the same an
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import overload
 from uuid import UUID
@@ -181,7 +182,7 @@ class Recommender:
         Whether items of the history are left out says `exclude_seen` or, where it is None, the data that the model
         was made from; those in `deny` are never recommended; with `allow`, nothing else is.
         """
-        check_k(k)
+        k = check_k(k)
         exclude_seen = self.exclude_seen if exclude_seen is None else exclude_seen
         histories = as_list(history, "history", ordered=True)
         is_one = not histories or not is_list(histories[0])
@@ -213,7 +214,7 @@ class Recommender:
     def similar(self, item: ItemId, k: int = 10) -> Recommendation:
         """The items whose vectors point most nearly in the same direction; the score is the cosine."""
         number = self._number(item)
-        check_k(k)
+        k = check_k(k)
         scores = np.einsum("vd,d->v", self._engine.rows, self._engine.rows[number - 1])
         scores /= self._norms * self._norms[number - 1]
         scores[number - 1] = -np.inf
@@ -378,9 +379,14 @@ def is_exported(folder: Path) -> bool:
 _NOTHING = np.empty(0, np.int32)
 
 
-def check_k(k: int) -> None:
-    if k < 1:
-        raise UsageError(f"k is how many items to recommend, at least 1; found {k}.")
+def check_k(k: int) -> int:
+    """Also NumPy's whole numbers are ints from here on."""
+    try:
+        if not isinstance(k, bool) and index(k) >= 1:
+            return index(k)
+    except TypeError:
+        pass
+    raise UsageError(f"k is how many items to recommend, a whole number, at least 1; found {k!r}.")
 
 
 def _joined(rows: Sequence[Numbers]) -> Histories:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bert4rec.data.splits import Part
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
-from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users
+from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users, paired_t_test
 from bert4rec.training.judge import load_ranks
 from bert4rec.training.run import Run
 
@@ -55,6 +55,7 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str, part: Par
             {
                 "name": system.name,
                 "seeds": len(system.runs),
+                "refitted": system.runs[0].plan.refit,
                 "metrics": {name: float(system.values(name, protocol).mean()) for name in METRICS},
             }
             for system in systems
@@ -66,16 +67,19 @@ def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str, part: Par
 
 def _verdict(systems: Sequence[System], metric: str, protocol: str) -> dict[str, Any]:
     """The best system beside the next one, and how likely luck alone would set them so far apart."""
-    by_mean = sorted(systems, key=lambda each: -float(each.values(metric, protocol).mean()))
-    best, second = by_mean[:2]
-    found = _difference(best, second, metric, protocol)
-    p_values = {over: found[over]["t_test"] for over in ("users", "seeds") if found[over]}
+    values = {system.name: system.values(metric, protocol) for system in systems}
+    best, second = sorted(values, key=lambda name: -float(values[name].mean()))[:2]
+    ours, theirs = values[best], values[second]
+    p_values = {"users": paired_t_test(ours.mean(axis=0) - theirs.mean(axis=0))}
+    if min(len(ours), len(theirs)) > 1:
+        over_seeds = compare_over_seeds(ours.mean(axis=1).tolist(), theirs.mean(axis=1).tolist())
+        p_values["seeds"] = over_seeds.t_test
     likeliest = max(p_values.values())
     return {
         "protocol": protocol,
-        "best": best.name,
-        "second": second.name,
-        "values": [float(each.values(metric, protocol).mean()) for each in (best, second)],
+        "best": best,
+        "second": second,
+        "values": [float(ours.mean()), float(theirs.mean())],
         "p_values": p_values,
         "sure": "yes" if likeliest < SURE else "probably" if likeliest < LIKELY else "no",
     }

@@ -129,6 +129,11 @@ LIMITS: dict[str, Any] = {
     "patience": _COUNT,
 }
 """What each setting may be, whatever the model."""
+_PLAIN_WORDS = {
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_parsing": "expected a number",
+}
 
 
 def settings_by_size(
@@ -136,15 +141,21 @@ def settings_by_size(
 ) -> dict[str, Any]:
     """What stands in for a preset where none is named: as many steps as the size of the data asks for.
 
-    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset.
+    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset. Where
+    `settings` say how many steps, the warm-up and the validations go by that.
     """
     objective, usual = SECTIONS[model].get("objective"), TrainingConfig()
     if objective is None:
         return {}
     samples = num_actions if objective in (Pairwise, Pointwise, SkippingPointwise) else num_users
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
-    warmup = min(usual.warmup_steps, steps // 10)
-    training: dict[str, float] = {"steps": steps, "warmup_steps": warmup, "validate_every": steps // 20}
+    said = [
+        setting.partition("=")[2].strip() for setting in settings if setting.startswith("training.steps=")
+    ]
+    if said and said[-1].isdecimal():
+        steps = int(said[-1])
+    warmup, often = min(usual.warmup_steps, steps // 10), max(1, steps // 20)
+    training: dict[str, float] = {"steps": steps, "warmup_steps": warmup, "validate_every": often}
     if objective is not Cloze:
         return {"training": training}
     if not any(setting.startswith("model.dim") for setting in settings):
@@ -206,7 +217,11 @@ def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
         try:
             checked[key] = TypeAdapter(expected).validate_python(value)
         except ValidationError as error:
-            raise UsageError(f"{section}.{key} = {value}: {error.errors()[0]['msg']}.") from error
+            problem = error.errors()[0]
+            told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace(
+                "Input should be", "expected a value"
+            )
+            raise UsageError(f"{section}.{key} = {value}: {told}.") from error
     try:
         return cls(**checked)
     except AssertionError as error:

@@ -15,7 +15,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.data.histories import Histories
 from bert4rec.models.attention import Packed
 from bert4rec.training.batches import Asked, Batch, Laid, Samples
-from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
+from bert4rec.training.sampling import Chosen, ItemSampler, draw_wrong
 from bert4rec.training.windows import Windows, cut_windows
 
 
@@ -44,18 +44,21 @@ class NoNegatives:
 
 @dataclass(frozen=True)
 class UnchosenNegatives:
-    """For each answer one item that is wrong."""
+    """For each answer one item that the user did not choose or, where repeats are kept, did not choose then."""
 
-    owner_of: Tensor
-    """Whose right items count at every action, as `chosen` has them."""
-    chosen: Chosen
     sampler: ItemSampler
+    user_of: Tensor
+    """The user of every action."""
+    chosen: Chosen | None
+    """None where repeats are kept."""
 
     def count(self, samples: int, rows: int) -> int:  # noqa: ARG002
         return rows
 
-    def draw(self, laid: Laid, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
-        return draw_unchosen(self.sampler, self.chosen, self.owner_of[laid.source], 1, generator).squeeze(-1)
+    def draw(self, laid: Laid, targets: Tensor, generator: torch.Generator) -> Tensor:
+        owners = targets if self.chosen is None else self.user_of[laid.source]
+        is_right = torch.eq if self.chosen is None else self.chosen.contains
+        return draw_wrong(self.sampler, is_right, owners[..., None], 1, generator).squeeze(-1)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.training.batches import refuse_nothing
 from bert4rec.training.objectives import Pairwise, Pointwise, SkippingPointwise
-from bert4rec.training.sampling import Chosen, ItemSampler, draw_unchosen
+from bert4rec.training.sampling import Chosen, ItemSampler, draw_wrong
 
 BLOCK_NUMBERS = 1 << 20
 """About how many numbers are drawn at once."""
@@ -65,17 +65,9 @@ class PairBatches:
         training = torch.from_numpy(np.flatnonzero(is_training)).to(device)
         items = self.sequences[training]
         self._sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
-        if dataset.repeats == "keep":
-            self._owner_of = torch.arange(dataset.num_actions, device=device)
-            # An item is right at its own action and, where several are right, at the actions before it.
-            shifts = torch.arange(objective.targets, device=device)
-            owners = training[:, None] - shifts
-            inside = owners >= self.begin[self.user_of[training]][:, None]
-            rights = items[:, None].expand_as(owners)
-            self._chosen = Chosen(owners[inside], rights[inside], dataset.num_items)
-        else:
-            self._owner_of = self.user_of
-            self._chosen = Chosen(self.user_of[training], items, dataset.num_items)
+        self._chosen = (
+            Chosen(self.user_of[training], items, dataset.num_items) if dataset.repeats == "exclude" else None
+        )
         self.width = batch_size * (1 + objective.targets * objective.negatives)
         self.block_steps = max(1, BLOCK_NUMBERS // self.width)
 
@@ -92,7 +84,9 @@ class PairBatches:
         )
         actions = self._samples[picks]
         count = self.objective.targets * self.objective.negatives
-        unchosen = draw_unchosen(self._sampler, self._chosen, self._owner_of[actions], count, generator)
+        owners = self._answers(actions) if self._chosen is None else self.user_of[actions][..., None]
+        is_right = torch.eq if self._chosen is None else self._chosen.contains
+        unchosen = draw_wrong(self._sampler, is_right, owners, count, generator)
         return number * self.block_steps, torch.cat([actions, unchosen.flatten(1)], dim=1).int()
 
     def read(self, row: Tensor) -> Pair:
@@ -101,10 +95,14 @@ class PairBatches:
         action_B, unchosen = row[: self.batch_size], row[self.batch_size :]
         users_B = self.user_of[action_B]
         before = action_B[:, None] + torch.arange(-self.context, 0, device=row.device)
-        after = action_B[:, None] + torch.arange(targets, device=row.device)
         context = torch.where(
             before >= self.begin[users_B, None], self.sequences[before.clamp(min=0)], PADDING
         )
-        inside = after < self.end[users_B, None]
-        chosen = torch.where(inside, self.sequences[after.clamp(max=len(self.sequences) - 1)], PADDING)
-        return Pair(users_B, context, chosen, unchosen.view(self.batch_size, targets, negatives))
+        unchosen = unchosen.view(self.batch_size, targets, negatives)
+        return Pair(users_B, context, self._answers(action_B), unchosen)
+
+    def _answers(self, actions: Tensor) -> Tensor:
+        """The items of actions and, where several are right, of those behind; PADDING where the training part ends."""
+        after = actions[..., None] + torch.arange(self.objective.targets, device=actions.device)
+        inside = after < self.end[self.user_of[actions]][..., None]
+        return torch.where(inside, self.sequences[after.clamp(max=len(self.sequences) - 1)], PADDING)

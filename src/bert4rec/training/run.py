@@ -29,7 +29,7 @@ from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
-from bert4rec.training.judge import has_ranks, save_ranks
+from bert4rec.training.judge import has_ranks, load_ranks, save_ranks
 from bert4rec.training.models import MODELS
 
 MANIFEST = "run.json"
@@ -167,8 +167,11 @@ class Run:
         return "selection" if part == "valid" else self.final_stage
 
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
-        """Add the ranks of a part that was not judged before; what the run found is never replaced."""
-        if not has_ranks(self.path, part):
+        """Add the ranks of a part that was not judged before; what the run found is never replaced.
+
+        Unless it was asked about other targets, before repeats were told apart.
+        """
+        if not has_ranks(self.path, part) or len(load_ranks(self.path, part).full) != len(ranks.full):
             save_ranks(self.path, part, ranks)
             write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 

@@ -1,5 +1,7 @@
 """Items nobody chose, drawn for losses that need something to compare the chosen ones with."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -23,34 +25,35 @@ class ItemSampler:
 
 
 class Chosen:
-    """Which items are right for whom, and so are never drawn as wrong ones.
+    """Which users chose which items in the training part."""
 
-    Where repeats are excluded, a user has one set of right items: all that they chose in the training part. Where
-    they are kept, what a user chose another time is as wrong as anything, and each action has a set of its own.
-    """
-
-    def __init__(self, owners: Tensor, items: Tensor, num_items: int) -> None:
+    def __init__(self, users: Tensor, items: Tensor, num_items: int) -> None:
         self._stride = num_items + 1
-        self._keys = (owners.long() * self._stride + items).unique()
+        self._keys = (users.long() * self._stride + items).unique()
 
-    def contains(self, owners: Tensor, items: Tensor) -> Tensor:
-        keys = owners.long() * self._stride + items
+    def contains(self, users: Tensor, items: Tensor) -> Tensor:
+        keys = users.long() * self._stride + items
         place = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
         found: Tensor = self._keys[place] == keys
         return found
 
 
-def draw_unchosen(
-    sampler: ItemSampler, chosen: Chosen, owners: Tensor, count: int, generator: torch.Generator
+IsRight = Callable[[Tensor, Tensor], Tensor]
+"""Whether items are right and so must not be drawn, given whom they are drawn for. Where repeats are excluded, that is
+a user, and all that they chose is right (`Chosen.contains`). Where repeats are kept, what a user chose another time is
+as wrong as anything: items are compared with the right answers of the moment (`torch.eq`)."""
+
+
+def draw_wrong(
+    sampler: ItemSampler, is_right: IsRight, owners: Tensor, count: int, generator: torch.Generator
 ) -> Tensor:
-    """`count` items for each entry of `owners`, [..., count], that are not right for it."""
-    owners = owners[..., None].expand(*owners.shape, count)
-    items = sampler.draw(tuple(owners.shape), generator)
-    wrong = chosen.contains(owners, items).nonzero(as_tuple=True)
+    """`count` items for each row of `owners` [..., m], [..., count], that are right for none of its m entries."""
+    items = sampler.draw((*owners.shape[:-1], count), generator)
+    again = is_right(owners[..., None, :], items[..., None]).any(-1).nonzero(as_tuple=True)
     for _ in range(TRIES):
-        if not len(wrong[0]):
+        if not len(again[0]):
             break
-        items[wrong] = sampler.draw((len(wrong[0]),), generator)
-        still = chosen.contains(owners[wrong], items[wrong])
-        wrong = tuple(places[still] for places in wrong)
+        items[again] = sampler.draw((len(again[0]),), generator)
+        still = is_right(owners[again[:-1]], items[again][:, None]).any(-1)
+        again = tuple(places[still] for places in again)
     return items

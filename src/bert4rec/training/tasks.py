@@ -196,13 +196,9 @@ def _negatives(ground: Ground, sequences: Tensor) -> Negatives:
     actions = torch.from_numpy(np.flatnonzero(is_training)).to(ground.device)
     items = sequences[actions]
     if isinstance(objective, NextItem):
-        if dataset.repeats == "keep":
-            owner_of = torch.arange(dataset.num_actions, device=ground.device)
-            chosen = Chosen(actions - 1, items, dataset.num_items)  # An item is right where it comes next.
-        else:
-            owner_of = torch.from_numpy(user_of).to(ground.device)
-            chosen = Chosen(owner_of[actions], items, dataset.num_items)
-        return UnchosenNegatives(owner_of, chosen, ItemSampler(items, dataset.num_items, exponent=0))
+        users = torch.from_numpy(user_of).to(ground.device)
+        chosen = Chosen(users[actions], items, dataset.num_items) if dataset.repeats == "exclude" else None
+        return UnchosenNegatives(ItemSampler(items, dataset.num_items, exponent=0), users, chosen)
     if isinstance(objective, SampledRanking):
         exponent, extra = objective.exponent, objective.negatives
     else:

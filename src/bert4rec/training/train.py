@@ -111,7 +111,8 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
 
 
 def _why_nobody(split: Split) -> str:
-    if split.valid.left_out or split.test.left_out:
+    empty = split.test if len(split.valid) else split.valid
+    if empty.left_out:
         return (
             "what comes next was in the history already. To ask about that, prepare it with --repeats keep."
         )
@@ -362,12 +363,11 @@ class _Trainer:
         popular = judged[SELECTION_METRIC]
         if best < LEARNED * popular:
             relation = (
-                "hardly more than" if best > popular else "no more than" if best == popular else "less than"
+                "not much more than" if best > popular else "no more than" if best == popular else "less than"
             )
             self.around.listener.say(
                 f"Warning: {SELECTION_METRIC} on the validation items is {best:.4f}, {relation} the {popular:.4f} of "
-                "offering everybody what is popular. A lower training.learning_rate, or a longer "
-                "training.warmup_steps, may help."
+                "offering everybody what is popular. More training.steps, or a lower training.learning_rate, may help."
             )
 
     def _checkpoint(self, stage: Stage) -> Path:
@@ -377,8 +377,11 @@ class _Trainer:
         self._checkpoint(stage).unlink(missing_ok=True)
 
     def _tag(self, stage: Stage) -> str:
-        decisive = replace(self.plan, dataset="", preset=None)
-        plan = json.dumps([stage, decisive.as_dict()], sort_keys=True)
+        decisive = replace(self.plan, dataset="", preset=None).as_dict()
+        del decisive[
+            "repeats"
+        ]  # The candidates tell, and runs that were begun before it was recorded can go on.
+        plan = json.dumps([stage, decisive], sort_keys=True)
         return hashlib.sha256(plan.encode()).hexdigest()
 
 
