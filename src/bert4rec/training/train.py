@@ -20,6 +20,7 @@ import torch
 from bert4rec import __version__
 from bert4rec.artefact import write_manifest, write_text
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks
@@ -209,15 +210,18 @@ class _Trainer:
 
     def _scorer(self, task: Any) -> ModelScorer:
         """Asks before each batch whether to stop: a ranking may take minutes."""
-        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        plain = self._plain_scorer(task)
 
-        def scores(*question: Any) -> torch.Tensor:
+        def scores(users: Any, histories: Histories, items: Any = None) -> torch.Tensor:
             if self.around.should_stop():
                 raise Interrupted
-            found: torch.Tensor = scorer(*question)
-            return found
+            return plain(users, histories, items)
 
         return scores
+
+    def _plain_scorer(self, task: Any) -> ModelScorer:
+        scorer: ModelScorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        return scorer
 
     def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> Progress:
         self.around.listener.stage(stage, steps)
@@ -229,7 +233,7 @@ class _Trainer:
         if self.forecast.is_blank:
             passes = passes_for(self.forecast.steps_left(stage, learned, steps))
             if passes:
-                plain = self.kind.task.make_scorer(loop.task.model, self.around.placement.dtype)
+                plain = self._plain_scorer(loop.task)
                 self.forecast.begin(measure(loop, plain, self.dataset, self.split.valid, passes=passes))
                 self.around.listener.say(self.forecast.told(stage, learned, steps))
 
