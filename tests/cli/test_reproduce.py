@@ -20,6 +20,7 @@ from bert4rec.cli.reproduce import Board, reproduce_command
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import Bert4RecError, NotFoundError
+from bert4rec.experiments import estimate
 from bert4rec.experiments.jobs import mark_of
 from bert4rec.experiments.ledger import Ledger
 from bert4rec.experiments.runner import Outcome, Tally
@@ -178,14 +179,35 @@ def test_a_dry_run_only_says_what_would_be_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    reproduce_command("all", data="data/small", dry_run=True)
+    monkeypatch.setattr(estimate, "SECONDS", 0.0)
+    reproduce_command("all", dry_run=True)
     output, messages = capsys.readouterr()
     assert "SASRec (softmax), seed 3" in output
     assert "speed of bert4rec N=50, seed 1" in output
-    assert "nobody knows" in output
+    times = re.findall(r"~([\d,]+) s$", output, re.MULTILINE)
+    assert len(times) == int(re.search(r"(\d+) to do", messages)[1]), "of every run"  # type: ignore[index]
+    assert "One after the other, all of them take about" in messages
     assert re.search(r"^\d+ runs: 0 done, \d+ to do\.$", messages, re.MULTILINE)
     assert list((folder / "results").iterdir()) == []
     assert not (folder / "work").exists()
+
+
+def test_a_dry_run_estimates_what_it_would_have_to_fetch_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate, "SECONDS", 0.0)
+    reproduce_command("table3", data="ml-100k", dry_run=True)
+    output, messages = capsys.readouterr()
+    assert "There is no dataset at data/ml-100k yet: it would be fetched first." in messages
+    assert len(re.findall(r"^ml-100k: .* ~[\d,]+ s$", output, re.MULTILINE)) == 4
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_a_name_all_datasets_in_the_folder_are_taken(folder: Path) -> None:
+    output, messages = finish(folder, "bert4rec", "reproduce", "table1")
+    assert output.startswith("## Table 1: the data sets: small\n")
+    assert "0 runs: 0 done, 0 to do." in messages
 
 
 @pytest.mark.parametrize(
@@ -194,7 +216,12 @@ def test_a_dry_run_only_says_what_would_be_run(
         (["table9"], {}, 2, "Did you mean table"),
         ([], {}, 2, "Name what to reproduce: table1"),
         (["table3"], {"data": "nowhere"}, 4, "There is no dataset at nowhere or data/nowhere"),
-        (["table3"], {"data": "ml-1m", "dry_run": True}, 4, "without --dry-run it is fetched first"),
+        (
+            ["table1"],
+            {"data": None},
+            4,
+            "There is no dataset in data. Name one with --data: ml-1m, say, is fetched",
+        ),
         (["table3"], {"data": ","}, 2, "--data is empty"),
         (["table3"], {"seeds": "1,two"}, 2, "--seeds 1,two: expected whole numbers"),
         (["table3"], {"jobs": 0}, 2, "--jobs 0"),

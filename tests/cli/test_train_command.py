@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from bert4rec.artefact import held
+from bert4rec.cli.heartbeat import Heartbeat
 from bert4rec.cli.results import evaluate_command
 from bert4rec.cli.train import LiveLine, train_command
 from bert4rec.training.loop import Interrupted, Progress
@@ -142,6 +144,33 @@ def test_a_line_of_progress_tells_all_in_80_columns(
     text = "step 11000/12000, loss 5.123, NDCG@10 0.5182, 256,000 samples/s, 0:00:01 left"
     assert told[-1] == f"{text}: the best so far"
     assert len(f"⠋ {text}") <= 80
+
+
+def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a validation takes minutes: it says what is going on, and how much of the time is left by now."""
+    told: SimpleQueue[str] = SimpleQueue()
+    now = [100.0]
+    monkeypatch.setattr("bert4rec.cli.train.say", told.put)
+    monkeypatch.setattr("bert4rec.cli.train.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bert4rec.cli.heartbeat.SILENCE", 0.01)
+    with LiveLine() as line:
+        assert told.get(timeout=60) == "Getting ready."
+        line.stage("selection", 800)
+        line.progress("selection", Progress(120), Pace(5.1, samples_per_second=512.0, seconds_left=90.0))
+        expected = "step 120/800, loss 5.100, 512 samples/s, 0:01:30 left"
+        assert any(told.get(timeout=60) == expected for _ in range(1000))
+        line.busy("validating at step 160", 80.0)
+        now[0] += 30
+        expected = "validating at step 160, 0:00:50 left"
+        assert any(told.get(timeout=60) == expected for _ in range(1000))
+
+
+def test_nothing_is_repeated_while_there_is_news() -> None:
+    told: list[str] = []
+    with Heartbeat(lambda: told.append("again")) as heartbeat:
+        for _ in range(3):
+            heartbeat.note()
+    assert told == []
 
 
 @pytest.fixture

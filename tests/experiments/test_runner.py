@@ -124,6 +124,33 @@ def test_a_worker_that_breaks_is_replaced() -> None:
     assert len(runner.failed) == len(office.hired) == 4
 
 
+def test_a_worker_that_has_hardly_begun_to_start_is_stopped_too() -> None:
+    """It is told while nobody knows its device yet, and nobody waits until it has started."""
+    told = threading.Event()
+
+    class Starting(Hand):
+        def __init__(self, office: Office, slot: Slot) -> None:
+            self.office, self.slot = office, slot
+
+        @property
+        def device(self) -> str:  # type: ignore[override]
+            os.kill(os.getpid(), signal.SIGINT)
+            assert told.wait(timeout=20)
+            return ""
+
+        def stop(self) -> None:
+            told.set()
+
+    office = Office()
+    runner = Runner(
+        [pretended_job()], make_slots("cpu", 1), lambda slot: Starting(office, slot), Pace(), office
+    )
+    with pytest.raises(KeyboardInterrupt):
+        runner.run()
+    assert not runner.failed, "it was not the worker's fault"
+    assert len(runner.waiting) == 1
+
+
 class Interrupted(Hand):
     """Takes its time over the checkpoint."""
 

@@ -119,7 +119,7 @@ class Forecast:
         return f"{about}: at most {steps}, {validations:,} validation{'s' * (validations > 1)}{refit}."
 
     def _validations(self, step: int, last: int) -> int:
-        return math.ceil((last - step) / self._plan.config.training.validate_every)
+        return math.ceil((last - step) / int(self._plan.config.training.validate_every))
 
 
 def in_words(seconds: float) -> str:

@@ -140,6 +140,11 @@ class Loop:
         self.progress.seconds = clock.seconds()
         return self.progress
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether steps take as long as they will: on a GPU, once they are compiled and recorded."""
+        return self.device.type != "cuda" or self._graph is not None
+
     def _is_mark_due(self, last_step: int) -> bool:
         step, history = self.progress.step, self.progress.history
         is_mark = step > 0 and (step % self.config.validate_every == 0 or step == last_step)

@@ -20,6 +20,7 @@ import torch
 from bert4rec import __version__
 from bert4rec.artefact import write_manifest, write_text
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import Histories
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
@@ -220,15 +221,18 @@ class _Trainer:
 
     def _scorer(self, task: Any) -> ModelScorer:
         """Asks before each batch whether to stop: a ranking may take minutes."""
-        scorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        plain = self._plain_scorer(task)
 
-        def scores(*question: Any) -> torch.Tensor:
+        def scores(users: Any, histories: Histories, items: Any = None) -> torch.Tensor:
             if self.around.should_stop():
                 raise Interrupted
-            found: torch.Tensor = scorer(*question)
-            return found
+            return plain(users, histories, items)
 
         return scores
+
+    def _plain_scorer(self, task: Any) -> ModelScorer:
+        scorer: ModelScorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
+        return scorer
 
     def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> Progress:
         self.around.listener.stage(stage, steps)
@@ -236,13 +240,13 @@ class _Trainer:
         if checkpoint.exists():
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
-        learned = loop.progress.step
-        if self.forecast.is_blank:
-            passes = passes_for(self.forecast.steps_left(stage, learned, steps))
-            if passes:
-                plain = self.kind.task.make_scorer(loop.task.model, self.around.placement.dtype)
-                self.forecast.begin(measure(loop, plain, self.dataset, self.split.valid, passes=passes))
-                self.around.listener.say(self.forecast.told(stage, learned, steps))
+        learned, is_warm = loop.progress.step, loop.is_warm
+        # A GPU has to compile first, and a step that is tried alone says little of one that is replayed.
+        passes = passes_for(self.forecast.steps_left(stage, learned, steps)) if is_warm else 0
+        if self.forecast.is_blank and passes:
+            plain = self._plain_scorer(loop.task)
+            self.forecast.begin(measure(loop, plain, self.dataset, self.split.valid, passes=passes))
+            self.around.listener.say(self.forecast.told(stage, learned, steps))
 
         def validate() -> float:
             step = loop.progress.step
@@ -252,12 +256,15 @@ class _Trainer:
             return judge_among_negatives(scorer, self.dataset, self.split, "valid", device)[SELECTION_METRIC]
 
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
-            nonlocal learned
-            if steps_per_second:
+            nonlocal learned, is_warm
+            if steps_per_second and is_warm:
+                is_news = self.forecast.is_blank
                 self.forecast.learn_steps(
                     progress.step - learned, (progress.step - learned) / steps_per_second
                 )
-            learned = progress.step
+                if is_news:
+                    self.around.listener.say(self.forecast.told(stage, progress.step, steps))
+            learned, is_warm = progress.step, loop.is_warm
             last = progress.history[-1] if progress.history else {}
             if last.get("step") == progress.step:
                 self.forecast.learn_validation(last.get("validation_seconds", 0.0))
