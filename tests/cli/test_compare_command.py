@@ -78,6 +78,16 @@ def test_it_ends_with_who_wins_under_each_protocol_and_how_sure_that_is(
     )
 
 
+def test_a_refit_that_only_one_of_them_had_is_told(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compare_command(plant("a [b]", [0, 9]), plant("two", [9, 0], refit=False), metric="HR@1")
+    printed = capsys.readouterr()
+    assert "Only a [b] learned from the validation items too" in " ".join(printed.err.split())
+    assert "a [b] and two have the same HR@1" in printed.out
+
+
 def test_systems_that_rank_alike_have_no_winner(
     plant: Plant,  # noqa: F811
     capsys: pytest.CaptureFixture[str],

@@ -78,7 +78,7 @@ def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.Capture
     assert [line.split() for line in lines[1:]] == [
         [*str(item.title).split(), item.item_id, f"{item.score:.4f}"] for item in found.items
     ]
-    assert "does not know nothing; skipped" in printed.err
+    assert "does not know 'nothing'; skipped" in printed.err
 
 
 def test_a_slip_in_an_id_and_a_title_are_answered_by_the_id(
@@ -87,9 +87,16 @@ def test_a_slip_in_an_id_and_a_title_are_answered_by_the_id(
     call("recommend", folder / "run", "--history", "itm-3,title of ITEM-14,nothing", "-k", "1")
     said = " ".join(capsys.readouterr().err.split())
     assert (
-        "does not know itm-3, title of ITEM-14, nothing; skipped. "
+        "does not know 'itm-3', 'title of ITEM-14', 'nothing'; skipped. "
         "Did you mean item-3 (Title of item-3) and item-14 (Title of item-14)?" in said
     )
+
+
+def test_an_id_with_a_comma_stands_in_quotes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call("recommend", folder / "run", "--history", '"item-3","A, 1001", item-4', "-k", "1")
+    printed = capsys.readouterr()
+    assert "does not know 'A, 1001'; skipped" in printed.err
+    assert printed.out.startswith("after 2 items")
 
 
 def test_one_of_something_is_not_spoken_of_as_many(

@@ -55,7 +55,7 @@ def test_a_process_in_one_endless_operation_ends_and_says_how_to_go_on(number: s
         running.send_signal(number)
         _, messages = running.communicate()
     assert running.returncode == 130
-    assert messages == "How to go on.\n"
+    assert messages == "How to go on.\nInterrupted.\n"
 
 
 def test_the_first_ctrl_c_is_a_request_and_the_second_is_not() -> None:

@@ -206,7 +206,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("compare DATA", 2, "two runs or more"),
         ("compare DATA NOWHERE", 4, "nowhere does not exist; expected a run"),
         ("report NOWHERE", 4, "nowhere does not exist; expected the folder that"),
-        ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: expected whole numbers"),
+        ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: must be whole numbers"),
     ],
 )
 def test_a_slip_is_told_before_torch_is_loaded(
@@ -236,7 +236,7 @@ def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
     ("options", "told"),
     [
         (["--set", "model.dimm=32"], "Did you mean model.dim?"),
-        (["--set", "model.dim=-1"], "model.dim = -1: Input should be greater than or equal to 1."),
+        (["--set", "model.dim=-1"], "model.dim = -1: must be greater than or equal to 1."),
         (["--set", "model.heads=3"], "dim 64 is no multiple of the 3 heads"),
         (["--model", "sasrek"], "Did you mean sasrec?"),
         (["--preset", "ml1m"], "Did you mean ml-1m?"),

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.filters import Filters
 from bert4rec.data.items import join_items, read_items
+from bert4rec.data.leakage import split_warnings
 from bert4rec.data.log import Log, encode
 from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.data.splits import make_split
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from tests.conftest import MakeDataset
 
@@ -67,7 +69,8 @@ def test_duplicates_are_named_and_dropped_on_request(tmp_path: Path) -> None:
     """The same item at another time, or by another user, is no duplicate."""
     events = [("a", "x", 1), ("b", "x", 1), ("a", "y", 1), ("a", "x", 1), ("a", "x", 2), ("a", "x", 1)]
     told = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=EVERYTHING)
-    assert any(note.startswith("2 actions are there twice") for note in told.manifest["notes"])
+    assert told.manifest["counts"]["duplicates"] == 2
+    assert any("2 actions are there twice" in each for each in split_warnings(told, make_split(told)))
     recipe = Recipe(Filters(min_user_actions=1, drop_duplicates=True))
     dropped = prepare(log_of_events(events), tmp_path / "e", name="t", recipe=recipe)
     assert histories_of(dropped) == {"a": ["x", "y", "x"], "b": ["x"]}
@@ -100,6 +103,20 @@ def test_whether_items_may_come_again_is_told_and_stored(
     dataset = Dataset.open(tmp_path / "d")
     assert dataset.repeats == rule
     assert sum(told in note for note in dataset.manifest["notes"]) == 1
+
+
+def test_a_log_that_was_exported_twice_is_not_taken_for_people_who_come_back(tmp_path: Path) -> None:
+    events = [(user, item, time) for user in "ab" for time, item in enumerate("vwxyz")]
+    dataset = prepare(log_of_events(events * 2), tmp_path / "d", name="t", recipe=EVERYTHING)
+    assert (dataset.repeats, dataset.manifest["counts"]["duplicates"]) == ("exclude", 10)
+    assert any("10 actions are there twice" in each for each in split_warnings(dataset, make_split(dataset)))
+
+
+def test_without_times_nothing_is_a_duplicate_and_dropping_them_is_refused(tmp_path: Path) -> None:
+    log = encode([pl.DataFrame({"user": ["u", "u", "u"], "item": ["1", "1", "2"]})])
+    assert prepare(log, tmp_path / "d", name="t", recipe=EVERYTHING).manifest["counts"]["duplicates"] == 0
+    with pytest.raises(UsageError, match="--drop-duplicates needs times, and this log has none"):
+        prepare(log, tmp_path / "e", name="t", recipe=Recipe(Filters(drop_duplicates=True)))
 
 
 def test_repeats_that_are_dropped_cannot_be_kept() -> None:

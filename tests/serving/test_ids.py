@@ -117,3 +117,11 @@ def test_lists_whose_order_means_nothing_may_be_sets(shop: Recommender) -> None:
         shop.recommend(["a"], deny=[None])  # type: ignore[list-item]
     with pytest.raises(UsageError, match=r"^item: expected an item id; found None"):
         shop.similar(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [2.0, "2", True, None, 0, -1])
+def test_a_k_that_is_no_whole_number_is_refused(k: Any, shop: Recommender) -> None:
+    for ask in (shop.recommend, lambda asked, k: shop.similar(asked[0], k)):
+        with pytest.raises(UsageError, match="k is how many items to recommend, a whole number, at least 1"):
+            ask(["a"], k)
+    assert len(shop.recommend(["a"], np.int64(2)).items) == 2

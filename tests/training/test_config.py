@@ -150,22 +150,22 @@ def test_a_preset_with_a_value_nobody_reads_is_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("model.dim=wide", "model.dim = wide: Input should be a valid integer"),
-        ("model.dim=64.5", "model.dim = 64.5: Input should be a valid integer"),
-        ("training.learning_rate=fast", "training.learning_rate = fast: Input should be a valid number"),
-        ("training.learning_rate=nan", "Input should be a finite number"),
-        ("training.learning_rate=inf", "Input should be a finite number"),
-        ("training.learning_rate=0", "Input should be greater than 0"),
-        ("training.warmup_steps=-1", "Input should be greater than or equal to 0"),
-        ("training.steps=0", "training.steps = 0: Input should be greater than or equal to 1"),
-        ("objective.window_step=1.1", "Input should be less than or equal to 1"),
-        ("model.heads=0", "model.heads = 0: Input should be greater than or equal to 1"),
-        ("model.layers=0", "Input should be greater than or equal to 1"),
-        ("model.max_length=1", "Input should be greater than or equal to 2"),
-        ("model.hidden_dropout=1", "Input should be less than 1"),
-        ("model.attention_dropout=nan", "Input should be"),
-        ("objective.mask_probability=0", "objective.mask_probability = 0: Input should be greater than 0"),
-        ("objective.last_item_share=-0.1", "Input should be greater than or equal to 0"),
+        ("model.dim=wide", "model.dim = wide: must be a whole number"),
+        ("model.dim=64.5", "model.dim = 64.5: must be a whole number"),
+        ("training.learning_rate=fast", "training.learning_rate = fast: must be a number"),
+        ("training.learning_rate=nan", "must be a finite number"),
+        ("training.learning_rate=inf", "must be a finite number"),
+        ("training.learning_rate=0", "must be greater than 0"),
+        ("training.warmup_steps=-1", "must be greater than or equal to 0"),
+        ("training.steps=0", "training.steps = 0: must be greater than or equal to 1"),
+        ("objective.window_step=1.1", "must be less than or equal to 1"),
+        ("model.heads=0", "model.heads = 0: must be greater than or equal to 1"),
+        ("model.layers=0", "must be greater than or equal to 1"),
+        ("model.max_length=1", "must be greater than or equal to 2"),
+        ("model.hidden_dropout=1", "must be less than 1"),
+        ("model.attention_dropout=nan", "must be"),
+        ("objective.mask_probability=0", "objective.mask_probability = 0: must be greater than 0"),
+        ("objective.last_item_share=-0.1", "must be greater than or equal to 0"),
     ],
 )
 def test_a_value_of_the_wrong_type_or_size_is_refused_by_name(setting: str, message: str) -> None:
@@ -193,12 +193,12 @@ def test_settings_that_contradict_each_other_are_refused_with_their_values(
 @pytest.mark.parametrize(
     ("model", "setting", "message"),
     [
-        ("pop", "model.actions=some", "Input should be 'training' or 'all'"),
-        ("gru4rec", "objective.loss=bpr-max", "Input should be 'top1' or 'bpr'"),
-        ("gru4rec+", "objective.exponent=-1", "Input should be greater than or equal to 0"),
-        ("gru4rec+", "objective.penalty=nan", "Input should be"),
-        ("fpmc", "objective.negatives=0", "Input should be greater than or equal to 1"),
-        ("caser", "objective.targets=0", "Input should be greater than or equal to 1"),
+        ("pop", "model.actions=some", "must be 'training' or 'all'"),
+        ("gru4rec", "objective.loss=bpr-max", "must be 'top1' or 'bpr'"),
+        ("gru4rec+", "objective.exponent=-1", "must be greater than or equal to 0"),
+        ("gru4rec+", "objective.penalty=nan", "must be"),
+        ("fpmc", "objective.negatives=0", "must be greater than or equal to 1"),
+        ("caser", "objective.targets=0", "must be greater than or equal to 1"),
     ],
 )
 def test_each_model_has_limits_of_its_own(model: str, setting: str, message: str) -> None:
@@ -216,7 +216,7 @@ def test_the_command_says_what_is_wrong_in_one_line(make_dataset: MakeDataset) -
     command = [sys.executable, "-m", "bert4rec", "train", str(dataset), "-o", str(dataset.parent / "run")]
     done = subprocess.run([*command, "--set", "model.heads=0"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "Error: model.heads = 0: Input should be greater than or equal to 1.\n"
+    assert done.stderr == "Error: model.heads = 0: must be greater than or equal to 1.\n"
 
 
 OTHER_VALUES = {
@@ -301,6 +301,13 @@ def test_without_a_preset_the_size_of_the_data_decides_how_long_is_trained() -> 
     assert 800 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
     assert steps("bpr-mf", 200, 3_000) > 800, "pairs are drawn by action, not by user"
     assert settings_by_size("pop", num_users=9, num_actions=99) == {}
+
+
+def test_where_the_number_of_steps_is_said_the_warm_up_and_validations_go_by_it() -> None:
+    settings = ["training.steps=60"]
+    values = settings_by_size("sasrec", settings, num_users=5000, num_actions=50_000)
+    training = make_config("sasrec", values, settings).training
+    assert (training.steps, training.warmup_steps, training.validate_every) == (60, 6, 3)
 
 
 def test_without_a_preset_a_short_training_has_a_short_warm_up_and_bert4rec_also_sees_cut_histories() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, train_tiny
@@ -62,7 +63,18 @@ def test_data_that_are_too_few_to_judge_by_are_warned_about(dataset: Dataset, tm
     train_tiny(dataset, tmp_path / "run", model="pop", witness=witness)
     few_users, few_items = (text for text in witness.said if "Too little to judge" in text)
     assert "only 29 users are asked about" in few_users
-    assert "only 20 items" in few_items
+    assert "with 20 items to choose from" in few_items
+
+
+def test_where_nobody_acts_in_the_validation_part_keeping_repeats_is_no_remedy(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    day = 86_400_000_000
+    times = [day * each for each in (0, 1, 9)] * 9
+    repeating = make_dataset([[1, 2, 1]] * 9, times, repeats="exclude")
+    split = SplitSpec("time", test_from="1970-01-06", valid_from="1970-01-04")
+    with pytest.raises(DataError, match="too few users act before and after its cuts"):
+        train_tiny(repeating, tmp_path / "run", split=split)
 
 
 def test_where_every_target_repeats_it_is_said_how_to_ask_about_them(

@@ -130,9 +130,10 @@ LIMITS: dict[str, Any] = {
 }
 """What each setting may be, whatever the model."""
 _PLAIN_WORDS = {
-    "int_parsing": "expected a whole number",
-    "int_from_float": "expected a whole number",
-    "float_parsing": "expected a number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
 }
 
 
