@@ -117,7 +117,7 @@ class Worker:
 
     def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome:
         self._say(job.to_json())
-        while event := self._hear():
+        while self.device and (event := self._hear()):
             if event["event"] != "progress":
                 seconds, is_whole = event.get("seconds", 0.0), event.get("is_whole", True)
                 return Outcome(event["event"], event["text"], seconds, is_whole)
