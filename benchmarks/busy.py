@@ -18,7 +18,7 @@ from rich.table import Table
 from bert4rec.cli.threads import SPINS, usable_cores
 
 TURNS, SECONDS = 7, 1.0
-NEIGHBOURS = (0, 1, 2)
+NEIGHBOURS = (0, 1, usable_cores())
 WAYS: dict[str, dict[str, str]] = {
     "one thread": {"OMP_NUM_THREADS": "1"},
     "as torch does it": {},
@@ -26,7 +26,8 @@ WAYS: dict[str, dict[str, str]] = {
         "OMP_NUM_THREADS": str(max(1, usable_cores() - 1)),
         "GOMP_SPINCOUNT": SPINS,
     },
-    "all cores, waiting calmly": {"GOMP_SPINCOUNT": SPINS},
+    "all cores, sleeping soon": {"GOMP_SPINCOUNT": SPINS},
+    "a core less, spinning": {"OMP_NUM_THREADS": str(max(1, usable_cores() - 1))},
 }
 """Name → environment."""
 

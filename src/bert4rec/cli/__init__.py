@@ -30,6 +30,7 @@ app = App(
     version=__version__,
     error_console=messages,
     error_formatter=_in_one_style,
+    suppress_keyboard_interrupt=False,  # `main` says that it was interrupted.
 )
 _COMMANDS = {
     "demo": ("demo:demo_command", "See what this does: built-in data, models, metrics, a report."),

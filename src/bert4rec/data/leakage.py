@@ -9,34 +9,25 @@ FEW_USERS = 500
 """With fewer, chance alone moves a hit rate by several points either way; with a fifth of them, by ten."""
 EASY_GUESS = 0.2
 """HR@10 of blind guessing from which a high number says little."""
-YEAR = 365 * 86_400 * 1_000_000
+DAY = 86_400 * 1_000_000
 """In microseconds."""
 
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     """One sentence for each way in which this split flatters or handicaps a model on this dataset."""
-    if not len(split.test):
-        if split.test.left_out:
-            return [
-                "Every test item repeats an item of its history. To ask about them, prepare with --repeats keep."
-            ]
-        return ["No user has enough actions to be tested on."]
-    checks = (
-        _duplicates,
-        _times_of_1970,
-        _repeated_targets,
-        _future_popularity,
-        _items_only_in_test,
-        _ties_across_cut,
-    )
+    checks = [_duplicates, _no_real_times, _repeated_targets]
+    if len(split.test):
+        checks += [_future_popularity, _items_only_in_test, _ties_across_cut]
     found = [check(dataset, split) for check in checks]
     return [*too_little_to_judge(dataset, split.test), *(warning for warning in found if warning)]
 
 
 def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
     """Why numbers on these targets say little, whatever the model."""
+    if not len(targets):
+        return [] if targets.left_out else ["No user has enough actions to be tested on."]
     warnings = []
-    if 0 < len(targets) < FEW_USERS:
+    if len(targets) < FEW_USERS:
         # A hit rate of one half is the least certain: its 95% interval is ± 0.98 / √users.
         margin = 0.98 / len(targets) ** 0.5
         users = "1 user is" if len(targets) == 1 else f"{len(targets):,} users are"
@@ -44,7 +35,7 @@ def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
             f"{'Too little to judge a model by: only' if margin >= 0.1 else 'Only'} {users} asked about, so chance "
             f"alone moves a hit rate by up to {margin:.2f} either way."
         )
-    if len(targets) and (guess := _blind_guess(dataset, targets)) >= EASY_GUESS:
+    if (guess := _blind_guess(dataset, targets)) >= EASY_GUESS:
         warnings.append(
             f"Too little to judge a model by: with {dataset.num_items:,} items to choose from, blind guessing has "
             f"HR@10 of {guess:.2f} in full ranking. Look at HR@1 and MRR."
@@ -71,16 +62,23 @@ def _duplicates(dataset: Dataset, _split: Split) -> str | None:
     )
 
 
-def _times_of_1970(dataset: Dataset, _split: Split) -> str | None:
-    if dataset.times is None or dataset.times.max() >= YEAR:
+def _no_real_times(dataset: Dataset, _split: Split) -> str | None:
+    if dataset.times is None or dataset.times.max() >= DAY:
         return None
-    return "All times lie in 1970: the column of times may be something else. Name the right one with --time-col."
+    return (
+        "All times lie on the first day of 1970: the column of times may hold something else, or in another unit. Name "
+        "the right one with --time-col."
+    )
 
 
 def _repeated_targets(_dataset: Dataset, split: Split) -> str | None:
     left_out = split.test.left_out
     if not left_out:
         return None
+    if not len(split.test):
+        return (
+            "Every test item repeats an item of its history. To ask about them, prepare with --repeats keep."
+        )
     share = left_out / (left_out + len(split.test))
     return (
         f"{left_out:,} test items ({share:.1%}) repeat an item of their history and are left out, for repeats are "

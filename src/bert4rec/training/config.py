@@ -219,9 +219,7 @@ def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
             checked[key] = TypeAdapter(expected).validate_python(value)
         except ValidationError as error:
             problem = error.errors()[0]
-            told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace(
-                "Input should be", "expected a value"
-            )
+            told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")
             raise UsageError(f"{section}.{key} = {value}: {told}.") from error
     try:
         return cls(**checked)
