@@ -18,8 +18,13 @@ _OTHER_ENDINGS = {".txt", ".dat", ".data", ".log", ".inter"}
 _LOG_ENDINGS = _JSON_ENDINGS | _TABLE_ENDINGS | _OTHER_ENDINGS
 _COMPRESSIONS = {".gz", ".zst", ".bz2", ".xz"}
 _ARCHIVE = ".zip"
+_NOT_LOGS = ("readme", "license", "licence")
 _SEPARATORS = ("\t", "::", ",", ";", "|")
 _SEPARATOR_NAMES = {"tab": "\t", r"\t": "\t", "space": " "}
+
+
+class EncodingError(DataError):
+    """Text in an encoding that must be named."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,13 @@ class LogFile:
     has_header: bool = True
     quote: str | None = '"'
     """What surrounds fields of a `csv` file that hold separators; None where a quote is a character like any other."""
+    head: tuple[str, ...] = ()
+    """The first lines of a `csv` file that are not blank, that of the header among them."""
+
+    def first_values(self, place: int) -> list[str]:
+        """What the column in this place, counted from 0, holds in the first lines, without the first of all."""
+        rows = (_fields(line, self.separator) for line in self.head[1:])
+        return [row[place] for row in rows if len(row) == len(self.columns)]
 
 
 def find_files(sources: Sequence[str | Path]) -> list[Path]:
@@ -76,6 +88,8 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
     lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
         raise DataError(f"{shown} has nothing but blank lines.")
+    if lines[0].startswith(tuple(magic.decode() for magic in _FORMAT_BY_MAGIC)) and is_zstd(head):
+        raise _no_text_in_zstd(shown)
     if separator is not None:
         return _table(path, shown, lines, _named_separator(separator, lines[0], shown))
     if lines[0].lstrip("\ufeff \t").startswith("{"):
@@ -87,12 +101,14 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
 
 
 def _table(path: Path, shown: str, lines: list[str], separator: str) -> LogFile:
-    names = _fields(lines[0], separator)
-    if doubled := next((name for name in names if names.count(name) > 1 and not _is_number(name)), None):
-        raise DataError(f"{shown} has two columns called {doubled!r}. Rename one of them.")
+    fields = _fields(lines[0], separator)
+    names = [name or made_up for name, made_up in zip(fields, made_up_names(len(fields)), strict=True)]
+    head = [
+        line for line in lines if len(line) < csv.field_size_limit()
+    ]  # Python's csv takes no longer fields
     can_quote = not takes_several_bytes(separator)
     quote = '"' if can_quote and (separator != "\t" or _has_quoted_field(lines)) else None
-    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote)
+    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote, head=tuple(head))
     return without_header(file) if any(_is_number(name) for name in names) else file
 
 
@@ -104,6 +120,25 @@ def takes_several_bytes(separator: str) -> bool:
 def without_header(file: LogFile) -> LogFile:
     """The same file, its first line being data."""
     return replace(file, columns=tuple(made_up_names(len(file.columns))), has_header=False)
+
+
+def names_columns(file: LogFile) -> bool:
+    """Whether the first line is surely a header: it has usual names, or text above a column of numbers or dates."""
+    if guess_columns(file.columns):
+        return True
+    columns = (file.first_values(place) for place in range(len(file.columns)))
+    return any(
+        values and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
+        for name, values in zip(_fields(file.head[0], file.separator), columns, strict=True)
+    )
+
+
+def ends_in_times(file: LogFile) -> bool:
+    """Whether the last column is an epoch time in the first lines of a `csv` file."""
+    values = file.first_values(len(file.columns) - 1)
+    if not file.has_header:
+        values.append(_fields(file.head[0], file.separator)[-1])
+    return bool(values) and all(map(_is_epoch, values))
 
 
 def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> list[str]:
@@ -125,10 +160,18 @@ def unreadable(path: Path, error: Exception, *, shown: str | None = None) -> Dat
             f"{shown} ends too early: the file is cut off ({reason}). Copy or download it again."
         )
     if re.search("utf-?8", reason):
-        return DataError(
+        with path.open("rb") as file:
+            if is_zstd(file.read(4)):
+                return _no_text_in_zstd(shown)
+        return EncodingError(
             f"{shown}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1."
         )
     return DataError(f"{shown} cannot be read: {reason}")
+
+
+def is_zstd(head: bytes) -> bool:
+    """Whether a file begins like one of Zstandard, which only polars can unpack, and only as text."""
+    return head.startswith(b"\x28\xb5\x2f\xfd")
 
 
 def archive_of(path: Path) -> Path | None:
@@ -139,7 +182,7 @@ def archive_of(path: Path) -> Path | None:
 def is_log(path: PurePath, *, archives: bool = False) -> bool:
     """Whether a file in a folder or an archive is taken for a part of the log, by its name."""
     ending = ending_of(path.name)
-    return not path.name.startswith((".", "_")) and (
+    return not path.name.lower().startswith((".", "_", *_NOT_LOGS)) and (
         ending in _LOG_ENDINGS or (archives and ending == _ARCHIVE)
     )
 
@@ -159,6 +202,7 @@ def _expand(source: str) -> Iterable[Path]:
         if not files:
             raise NotFoundError(
                 f"{path} holds no CSV, TSV, Parquet, Feather, JSON Lines or text file, and no .zip of such files."
+                + _look_deeper(path)
             )
         return files
     if path.is_file() or archive_of(path):
@@ -168,6 +212,25 @@ def _expand(source: str) -> Iterable[Path]:
     if not matches:
         raise NotFoundError(f"{source} does not exist, and no file matches it.")
     return matches
+
+
+def _look_deeper(folder: Path) -> str:
+    """The folders of a folder are not read, but where they hold logs, a glob that finds them is suggested."""
+    files = (path for path in folder.rglob("*") if is_log(path) and path.is_file())
+    deeper = next(
+        (path for path in files if not re.search("(^|/)[._]", path.relative_to(folder).as_posix())), None
+    )
+    if deeper is None:
+        return ""
+    ending = deeper.name[deeper.name.lower().rindex(ending_of(deeper.name)) :]
+    return f" Its folders do: name them by '{folder}/**/*{ending}'."
+
+
+def _no_text_in_zstd(shown: str) -> DataError:
+    return DataError(
+        f"{shown} holds no UTF-8 text. Inside .zst nothing else is read: unpack Parquet, Feather and text in other "
+        "encodings first, as with zstd -d."
+    )
 
 
 def _named_separator(said: str, first_line: str, shown: str) -> str:
@@ -197,9 +260,7 @@ def _ends_in_times(lines: list[str]) -> bool:
     """Rows of equal length that end in an epoch time are a table, not histories."""
     rows = [line.split() for line in lines]
     return (
-        len({len(row) for row in rows}) == 1
-        and len(rows[0]) > 2
-        and all(_is_number(row[-1]) and float(row[-1]) > 1e8 for row in rows)
+        len({len(row) for row in rows}) == 1 and len(rows[0]) > 2 and all(_is_epoch(row[-1]) for row in rows)
     )
 
 
@@ -210,8 +271,7 @@ def _is_ragged(lines: list[str], separator: str) -> bool:
 
 def _has_quoted_field(lines: list[str]) -> bool:
     """Tab-separated files rarely quote; those that do not may hold quotes anywhere, as in: "Toy Knife" Dagger."""
-    fields = (field for line in lines for field in line.split("\t"))
-    return any(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
+    return any(re.search(r'(^|\t) *"([^"]|"")*"(\t|$)', line) for line in lines)
 
 
 def _fields(line: str, separator: str) -> list[str]:
@@ -219,7 +279,8 @@ def _fields(line: str, separator: str) -> list[str]:
     if takes_several_bytes(separator):
         row = line.split(separator)
     else:
-        row = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+        # A lone carriage return would be the end of a line here, while it is a character for polars.
+        row = next(csv.reader([line.replace("\r", " ")], delimiter=separator, skipinitialspace=True))
     return [field.strip() for field in row]
 
 
@@ -231,13 +292,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _is_number_or_date(text: str) -> bool:
+    return _is_number(text) or re.match(r"\d{4}[-/]\d", text) is not None
+
+
+def _is_epoch(text: str) -> bool:
+    """A number this large is taken for a time since 1970 where nothing says what it is."""
+    return _is_number(text) and float(text) > 1e8
+
+
 def _first_bad_line(path: Path) -> str:
     import gzip
 
     with path.open("rb") as file:
         magic = file.read(4)
-    if magic == b"\x28\xb5\x2f\xfd":
-        return ""
     with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -30,6 +30,9 @@ def column_types(file: LogFile) -> "dict[str, pl.DataType]":
     import polars as pl
 
     if file.format == "csv":
+        doubled = next((name for name in file.columns if file.columns.count(name) > 1), None)
+        if doubled is not None:
+            raise DataError(f"{file.shown} has two columns called {doubled!r}. Rename one of them.")
         return dict.fromkeys(file.columns, pl.String())
     if file.format == "lines":
         return {LINES.user: pl.String(), LINES.item: pl.String()}
