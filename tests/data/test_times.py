@@ -97,6 +97,7 @@ def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
         ("01/01/2020 00:00", "%d/%m/%Y %H:%M"),
         ("01/01/2020 00", "%d/%m/%Y %H"),
         ("12 AM 01/01/2020", "%I %p %d/%m/%Y"),
+        ("01/01/2020 0:0", "%d/%m/%Y %-H:%-M"),
         ("01/01/2020 00:00 UTC", "%d/%m/%Y %H:%M UTC"),
         (20200101, "%Y%m%d"),
     ],

@@ -88,7 +88,7 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
     lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
         raise DataError(f"{shown} has nothing but blank lines.")
-    if lines[0].startswith(tuple(magic.decode() for magic in _FORMAT_BY_MAGIC)) and is_zstd(head):
+    if is_zstd(head) and re.match(r"(PAR1|ARROW1)[\x00-\x1f]", lines[0]):
         raise _no_text_in_zstd(shown)
     if separator is not None:
         return _table(path, shown, lines, _named_separator(separator, lines[0], shown))

@@ -247,7 +247,9 @@ def _parse_format(values: "pl.Series", form: str) -> "pl.Series":
     import polars as pl
 
     text = values.cast(pl.String)
-    if re.search("%[HI]", form) and "%M" not in form:  # polars knows no hours without minutes
+    if re.search("%[-_0]?[HI]", form) and not re.search(
+        "%[-_0]?M", form
+    ):  # polars knows no hours without minutes
         text, form = text + " 00", form + " %M"
     # For polars a fraction without a point has a fixed number of digits.
     forms = [form.replace("%f", f"%{digits}f") for digits in (3, 6, 9)] if "%f" in form else [form]
