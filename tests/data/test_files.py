@@ -311,6 +311,9 @@ def test_histories_may_end_in_carriage_returns_alone_and_errors_name_the_line(tm
 def test_a_carriage_return_within_a_line_is_a_character(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(b"user,item,no\rte\nann,te\ra,x\n")
     assert rows_of(read_log([tmp_path / "log.csv"])) == [("ann", "te\ra")]
+    (tmp_path / "log.csv").write_bytes(b'user,item\n"ann",te\ra,x\n')
+    with pytest.raises(DataError, match=r"log\.csv:2: expected 2 fields .* found 3"):
+        read_log([tmp_path / "log.csv"])
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])

@@ -254,6 +254,12 @@ def test_text_above_numbers_or_dates_is_a_header_though_columns_are_named_by_pla
     assert log.notes[0].startswith(f"Columns: user = {header.partition(',')[0]}, item = ")
 
 
+def test_nothing_above_numbers_is_a_missing_value_and_no_header(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("ann,tea,\nbob,jam,7\n")
+    log = read_log([tmp_path / "log.csv"], ColumnRequest("1", "2"))
+    assert rows_of(log) == [("ann", "tea"), ("bob", "jam")]
+
+
 def test_without_usual_names_a_last_column_of_epoch_times_is_the_time(tmp_path: Path) -> None:
     for first_line in ("", "kunde,artikel,sterne,zeit\n"):
         (tmp_path / "log.csv").write_text(f"{first_line}1,10,5,978300761\n1,20,3,978300760\n")
@@ -307,6 +313,16 @@ def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
     columns = read_log([tmp_path / "log.csv"]).item_columns
     assert columns is not None
     assert columns.rows() == [("1", "Tea, green"), ("2", "Jam")]
+
+
+def test_blanks_around_titles_are_no_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,item,title\na,1,  \na,1, Tea \n")
+    columns = read_log([tmp_path / "log.csv"]).item_columns
+    assert columns is not None
+    assert columns.rows() == [("1", "Tea")]
+    assert read_items(tmp_path / "log.csv")["title"].to_list() == [None]
+    (tmp_path / "log.csv").write_text("user,item,title\na,1, Tea \n")
+    assert read_items(tmp_path / "log.csv")["title"].to_list() == ["Tea"]
 
 
 def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:

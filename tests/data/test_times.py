@@ -183,6 +183,10 @@ def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
             "Dates begin with the year, as in 2024-01-31; others need a format",
         ),
         (["2020-01-01", "2020-01-02", "9999-12-31"], "It is after 2200. Mend the row"),
+        (
+            ["2020-01-01 10:00:00 CET"],
+            "Names of time zones are not read, except UTC and GMT: write an offset",
+        ),
         (["2020-01-01", "0001-01-01"], "It is before 1900. Mend the row"),
     ],
 )

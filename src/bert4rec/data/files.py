@@ -103,18 +103,22 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
 def _table(path: Path, shown: str, lines: list[str], separator: str) -> LogFile:
     fields = _fields(lines[0], separator)
     names = [name or made_up for name, made_up in zip(fields, made_up_names(len(fields)), strict=True)]
-    head = [
-        line for line in lines if len(line) < csv.field_size_limit()
-    ]  # Python's csv takes no longer fields
+    # Python's csv takes no longer fields.
+    head = (lines[0], *(line for line in lines[1:] if len(line) < csv.field_size_limit()))
     can_quote = not takes_several_bytes(separator)
     quote = '"' if can_quote and (separator != "\t" or _has_quoted_field(lines)) else None
-    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote, head=tuple(head))
+    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote, head=head)
     return without_header(file) if any(_is_number(name) for name in names) else file
 
 
 def takes_several_bytes(separator: str) -> bool:
     """Whether a file must be split by lines, since polars' reader of CSV takes one byte only."""
     return len(separator.encode()) > 1
+
+
+def split_row(line: str, separator: str, *, skip_blanks: bool = False) -> list[str]:
+    """The fields of a row with quotes. A lone carriage return does not end it: for polars it is a character."""
+    return next(csv.reader([line.replace("\r", " ")], delimiter=separator, skipinitialspace=skip_blanks))
 
 
 def without_header(file: LogFile) -> LogFile:
@@ -128,7 +132,7 @@ def names_columns(file: LogFile) -> bool:
         return True
     columns = (file.first_values(place) for place in range(len(file.columns)))
     return any(
-        values and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
+        name and values and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
         for name, values in zip(_fields(file.head[0], file.separator), columns, strict=True)
     )
 
@@ -276,11 +280,8 @@ def _has_quoted_field(lines: list[str]) -> bool:
 
 def _fields(line: str, separator: str) -> list[str]:
     line = line.removeprefix("\ufeff")
-    if takes_several_bytes(separator):
-        row = line.split(separator)
-    else:
-        # A lone carriage return would be the end of a line here, while it is a character for polars.
-        row = next(csv.reader([line.replace("\r", " ")], delimiter=separator, skipinitialspace=True))
+    can_quote = not takes_several_bytes(separator)
+    row = split_row(line, separator, skip_blanks=True) if can_quote else line.split(separator)
     return [field.strip() for field in row]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import guess_columns
 from bert4rec.data.files import EncodingError, Hints, LogFile
-from bert4rec.data.log import ids_as_text, whole_numbers
+from bert4rec.data.log import ids_as_text, trim_titles, whole_numbers
 from bert4rec.data.readers import column_types, declares_text, read_columns
 from bert4rec.data.unpack import open_files
 from bert4rec.errors import DataError, UsageError
@@ -59,13 +59,11 @@ def _read_items(file: LogFile) -> "pl.DataFrame":
     table = read_columns(file, others).rename({id_column: "id"})
     if "title" in roles and "title" not in table.columns:
         table = table.rename({roles["title"]: "title"})
-    if table.schema.get("title") == pl.String:
-        table = table.with_columns(pl.col("title").str.strip_chars())
     first = ["id", "title"] if "title" in table.columns else ["id"]
     ids = ids_as_text(table["id"], file.shown)
     if not declares_text(file, types[id_column]) and (integers := whole_numbers(ids)) is not None:
         ids = integers.cast(pl.String)
-    table = table.select(*first, pl.exclude(first)).with_columns(ids)
+    table = trim_titles(table).select(*first, pl.exclude(first)).with_columns(ids)
     return table.unique("id", keep="first", maintain_order=True)
 
 

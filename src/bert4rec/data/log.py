@@ -120,6 +120,16 @@ def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
     return text if ids.dtype.is_integer() else text.str.strip_chars()
 
 
+def trim_titles(table: "pl.DataFrame") -> "pl.DataFrame":
+    """The same table, its titles without blanks around them; one that is nothing else is missing."""
+    import polars as pl
+
+    if table.schema.get("title") != pl.String:
+        return table
+    title = pl.col("title").str.strip_chars()
+    return table.with_columns(pl.when(title != "").then(title))
+
+
 def whole_numbers(ids: "pl.Series") -> "pl.Series | None":
     """Ids as integers, if every one is written like one or like a float that is whole (6.0); None otherwise."""
     import polars as pl
@@ -222,8 +232,6 @@ def _with_time(request: ColumnRequest, file: LogFile) -> ColumnRequest:
 
 def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
     """All files' rows with ids as text, times in microseconds, and no blanks around ids and titles."""
-    import polars as pl
-
     for part in parts:
         first_row = 1
         for frame in read_frames(part.file, part.choice):
@@ -234,9 +242,7 @@ def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.Dat
                 rows = frame["row"] if part.choice.lists else None
                 micros = times.read(frame["time"], where=part.file.shown, first_row=first_row, rows=rows)
                 as_text = as_text.with_columns(micros.alias("time"))
-            if as_text.schema.get("title") == pl.String:
-                as_text = as_text.with_columns(pl.col("title").str.strip_chars())
-            yield as_text
+            yield trim_titles(as_text)
             first_row += frame.height
 
 

@@ -4,14 +4,13 @@ Every reader yields frames with columns `user`, `item` and, where chosen, `time`
 of the file and with bounded memory. Compressed files (.gz, .zst) are read as they are.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from glob import escape
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import ColumnChoice
-from bert4rec.data.files import LogFile, takes_several_bytes, unreadable
+from bert4rec.data.files import LogFile, split_row, takes_several_bytes, unreadable
 from bert4rec.errors import DataError
 
 if TYPE_CHECKING:
@@ -237,16 +236,12 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
     for number, line in _numbered_lines(file):
         quotes = line.count(file.quote) if file.quote else 0
         if not inside_quotes and quotes % 2 == 0 and line.strip():
-            found = _count_fields(line, file.separator) if quotes else line.count(file.separator) + 1
+            found = len(split_row(line, file.separator)) if quotes else line.count(file.separator) + 1
             if found != expected:
                 fields = f"{expected} fields separated by {file.separator!r}"
                 return DataError(f"{file.shown}:{number}: expected {fields}, found {found}.")
         inside_quotes ^= quotes % 2 == 1
     return None
-
-
-def _count_fields(line: str, separator: str) -> int:
-    return len(next(csv.reader([line], delimiter=separator)))
 
 
 def _bad_json_line(file: LogFile) -> DataError | None:

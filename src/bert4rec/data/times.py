@@ -111,6 +111,8 @@ class TimeReader:
 
 
 def _suggest_format(value: str) -> str:
+    if re.search(rf"{_ISO_DATE}.*[A-Za-z]{{3}}$", value):
+        return "Names of time zones are not read, except UTC and GMT: write an offset, as in +01:00."
     written = _NUMERIC_DATE.fullmatch(value)
     if written is None:
         return "Dates begin with the year, as in 2024-01-31; others need a format, as in --time-format '%d/%m/%Y'."
@@ -247,9 +249,8 @@ def _parse_format(values: "pl.Series", form: str) -> "pl.Series":
     import polars as pl
 
     text = values.cast(pl.String)
-    if re.search("%[-_0]?[HI]", form) and not re.search(
-        "%[-_0]?M", form
-    ):  # polars knows no hours without minutes
+    has_hours, has_minutes = (re.search(f"%[-_0]?{letter}", form) for letter in ("[HI]", "M"))
+    if has_hours and not has_minutes:  # polars does not read hours alone
         text, form = text + " 00", form + " %M"
     # For polars a fraction without a point has a fixed number of digits.
     forms = [form.replace("%f", f"%{digits}f") for digits in (3, 6, 9)] if "%f" in form else [form]

@@ -30,6 +30,7 @@ from bert4rec.data.files import (
     inspect_file,
     is_log,
     is_zstd,
+    split_row,
     unreadable,
 )
 from bert4rec.errors import DataError, NotFoundError, UsageError
@@ -194,8 +195,7 @@ def _without_blanks_before_quotes(file: LogFile, scratch: Path) -> LogFile:
 def _has_blank_before_quote(line: str, file: LogFile) -> bool:
     if not file.quote or ' "' not in line:
         return False
-    fields = next(csv.reader([line.replace("\r", " ")], delimiter=file.separator))
-    return any(re.match(' +"', field) for field in fields)
+    return any(re.match(' +"', field) for field in split_row(line, file.separator))
 
 
 def _new_path(scratch: Path, name: str) -> Path:
