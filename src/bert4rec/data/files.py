@@ -57,11 +57,6 @@ class LogFile:
     head: tuple[str, ...] = ()
     """The first lines of a `csv` file that are not blank, that of the header among them."""
 
-    def first_values(self, place: int) -> list[str]:
-        """What the column in this place, counted from 0, holds in the first lines, without the first of all."""
-        rows = (_fields(line, self.separator) for line in self.head[1:])
-        return [row[place] for row in rows if len(row) == len(self.columns)]
-
 
 def find_files(sources: Sequence[str | Path]) -> list[Path]:
     """Every file named by paths, folders and globs, in a stable order, each once."""
@@ -130,19 +125,17 @@ def names_columns(file: LogFile) -> bool:
     """Whether the first line is surely a header: it has usual names, or text above a column of numbers or dates."""
     if guess_columns(file.columns):
         return True
-    columns = (file.first_values(place) for place in range(len(file.columns)))
+    first, *others = _first_rows(file)
     return any(
-        name and values and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
-        for name, values in zip(_fields(file.head[0], file.separator), columns, strict=True)
+        name and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
+        for name, values in zip(first, zip(*others, strict=True), strict=False)
     )
 
 
 def ends_in_times(file: LogFile) -> bool:
     """Whether the last column is an epoch time in the first lines of a `csv` file."""
-    values = file.first_values(len(file.columns) - 1)
-    if not file.has_header:
-        values.append(_fields(file.head[0], file.separator)[-1])
-    return bool(values) and all(map(_is_epoch, values))
+    rows = _first_rows(file)[1 if file.has_header else 0 :]
+    return bool(rows) and all(_is_epoch(row[-1]) for row in rows)
 
 
 def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> list[str]:
@@ -228,6 +221,12 @@ def _look_deeper(folder: Path) -> str:
         return ""
     ending = deeper.name[deeper.name.lower().rindex(ending_of(deeper.name)) :]
     return f" Its folders do: name them by '{folder}/**/*{ending}'."
+
+
+def _first_rows(file: LogFile) -> list[list[str]]:
+    """The fields of the first lines that are whole: a line end within quotes makes two of one."""
+    rows = (_fields(line, file.separator) for line in file.head)
+    return [row for row in rows if len(row) == len(file.columns)]
 
 
 def _no_text_in_zstd(shown: str) -> DataError:
