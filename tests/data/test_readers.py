@@ -74,6 +74,13 @@ def test_latin_1_and_a_byte_order_mark_go_with_a_long_separator(tmp_path: Path) 
     assert read_items(tmp_path / "items.dat").rows() == [("7", "Tea, green")]
 
 
+def test_only_the_first_line_has_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "log.dat").write_text("\ufeffuser::item\n\ufeffa::1\n", encoding="utf-8")
+    (tmp_path / "log.txt").write_text("\ufeffa 1\n\ufeffa 2\n", encoding="utf-8")
+    assert rows_of(read_log([tmp_path / "log.dat"])) == [("\ufeffa", 1)]
+    assert rows_of(read_log([tmp_path / "log.txt"])) == [("a", 1), ("\ufeffa", 2)]
+
+
 def test_an_empty_field_behind_a_long_separator_is_missing(tmp_path: Path) -> None:
     (tmp_path / "log.dat").write_text("user::item::time\na::::5\n::x::6\nb::y::\nc::z::7\n")
     log = read_log([tmp_path / "log.dat"])

@@ -156,15 +156,21 @@ def _scan_split(file: LogFile) -> "pl.LazyFrame":
     """Lines whose separator is longer than polars' reader of CSV takes. Like there, an empty field is missing."""
     import polars as pl
 
-    lines = pl.scan_lines(file.path, name="line", glob=False)
-    lines = lines.with_columns(pl.col("line").str.strip_prefix("\ufeff")).filter(
-        pl.col("line").str.strip_chars() != ""
-    )
+    lines = _scan_lines(file).filter(pl.col("line").str.strip_chars() != "")
     # The last field takes all that is left, so that a separator in it shows that there is one too many.
     fields = pl.col("line").str.splitn(file.separator, len(file.columns)).struct
     text = [fields.field(f"field_{place}").alias(name) for place, name in enumerate(file.columns)]
     split = lines.slice(1 if file.has_header else 0).select(text)
     return split.with_columns(pl.when(pl.all() != "").then(pl.all()))
+
+
+def _scan_lines(file: LogFile) -> "pl.LazyFrame":
+    """Lines without the byte order mark, which only the first of a file may have."""
+    import polars as pl
+
+    lines = pl.scan_lines(file.path, name="line", row_index_name="number", glob=False)
+    line, is_first = pl.col("line"), pl.col("number") == 0
+    return lines.select(pl.when(is_first).then(line.str.strip_prefix("\ufeff")).otherwise(line))
 
 
 def _read_csv(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
@@ -199,9 +205,8 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
 
     assert choice == LINES
     first_line = 1
-    for lines in _batches(pl.scan_lines(file.path, name="line", glob=False)):
-        without_mark = pl.col("line").str.strip_prefix("\ufeff")
-        words = lines.select(without_mark.str.extract_all(r"\S+").alias("words"))
+    for lines in _batches(_scan_lines(file)):
+        words = lines.select(pl.col("line").str.extract_all(r"\S+").alias("words"))
         count = words["words"].list.len()
         if (count == 1).any():
             line = first_line + int((count == 1).arg_max() or 0)
