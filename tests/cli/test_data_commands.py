@@ -125,6 +125,26 @@ def test_a_catalogue_says_how_many_items_it_describes(tmp_path: Path) -> None:
     assert "2 of 9 items are described (title)." in run.stderr
 
 
+def test_the_advice_to_name_an_encoding_works_for_a_catalogue(tmp_path: Path) -> None:
+    (tmp_path / "items.csv").write_bytes("sku,product_name\ni1,Thé\n".encode("latin-1"))
+    prepare = (
+        "prepare",
+        write_log(tmp_path / "log.csv"),
+        "--items",
+        tmp_path / "items.csv",
+        "-o",
+        tmp_path / "d",
+    )
+    advised = bert4rec(*prepare)
+    assert advised.returncode == 3
+    assert (
+        "items.csv:2 is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1"
+        in advised.stderr
+    )
+    assert bert4rec(*prepare, "--encoding", "latin-1").returncode == 0
+    assert "Thé" in Dataset.open(tmp_path / "d").items()["title"].to_list()
+
+
 def test_an_archive_with_an_unusual_log_and_its_catalogue(tmp_path: Path) -> None:
     rows = [f"{user}||{(user + step) % 9}.0||{step + 1:02}/02/2024" for user in range(6) for step in range(6)]
     with zipfile.ZipFile(tmp_path / "shop.zip", "w", zipfile.ZIP_DEFLATED) as archive:

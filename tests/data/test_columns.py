@@ -83,3 +83,48 @@ def test_of_several_lists_one_must_be_named() -> None:
         choose_columns(names, ColumnRequest(), where="log", lists=names[1:])
     choice = choose_columns(names, ColumnRequest(item="3", time="none"), where="log", lists=names[1:])
     assert choice == ColumnChoice("user", "seen", lists=frozenset({"item"}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("order_date", "Order Date", "InvoiceDate", "INVOICEDATE", "purchase_date", "invoicedate", "t_dat"),
+        *("played_at", "playedAt", "viewed_at", "event_ts", "ts_utc", "event_ts_utc", "EventTimestampMs"),
+        *("click_time", "clicktime", "visit_datetime", "order_date:float"),
+    ],
+)
+def test_a_column_that_ends_like_a_time_is_the_time_where_no_usual_name_is_there(name: str) -> None:
+    names = ["user", "item", name, "price"]
+    assert choose_columns(names, ColumnRequest(), where="log") == ColumnChoice("user", "item", name)
+    assert choose_columns([*names, "timestamp"], ColumnRequest(), where="log").time == "timestamp"
+    assert choose_columns(names, ColumnRequest(time="none"), where="log").time is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("release_date", "birthdate", "date_of_birth", "published_at", "launch_date", "expiry_date", "updated_at"),
+        *("last_update", "modified_at", "join_date", "signup_date", "registered_at", "candidate", "watch_time"),
+        *("lifetime", "playtime", "category", "cat", "hats", "parts"),
+    ],
+)  # fmt: skip
+def test_what_is_no_time_of_the_action_is_not_taken_for_it(name: str) -> None:
+    assert choose_columns(["user", "item", name], ColumnRequest(), where="log").time is None
+
+
+def test_of_several_columns_that_end_like_a_time_one_must_be_named() -> None:
+    names = ["user", "item", "order_date", "ship_date", "release_date"]
+    with pytest.raises(
+        DataError,
+        match=r"may be the time: order_date, ship_date\. .*--time-col 'order_date', .*--time-col none",
+    ):
+        choose_columns(names, ColumnRequest(), where="log")
+    assert choose_columns(names, ColumnRequest(time="ship_date"), where="log").time == "ship_date"
+    assert choose_columns(names, ColumnRequest(item="ship_date"), where="log").time == "order_date"
+
+
+def test_the_time_cannot_be_the_user_or_the_item() -> None:
+    for time, role in (("u", "User"), ("i", "Item"), ("2", "Item")):
+        with pytest.raises(UsageError, match=f"{role} and time cannot both be column"):
+            choose_columns(["u", "i"], ColumnRequest(time=time), where="log")
+    assert choose_columns(["u", "date"], ColumnRequest(item="date"), where="log") == ColumnChoice("u", "date")

@@ -105,6 +105,41 @@ def test_the_files_of_a_folder_may_be_packed_in_different_ways(tmp_path: Path) -
     assert rows_of(read_log([tmp_path])) == ROWS * 3
 
 
+def test_what_a_readme_or_a_licence_says_is_no_log(tmp_path: Path) -> None:
+    others = {
+        "README.txt": b"About it.",
+        "LICENSE.txt": b"Free.",
+        "readme-first.csv": b"a,b\n",
+        "notes.md": b"",
+    }
+    (tmp_path / "log.zip").write_bytes(zipped({"log.csv": CSV, **others}))
+    assert rows_of(read_log([tmp_path / "log.zip"])) == ROWS
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    log = read_log([tmp_path])
+    assert rows_of(log) == ROWS
+    assert log.notes[0].startswith("Columns: ")
+
+
+def test_several_files_are_counted(tmp_path: Path) -> None:
+    for day in range(3):
+        (tmp_path / f"{day}.csv").write_bytes(CSV)
+    assert "Read 3 files." in read_log([tmp_path]).notes
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv.gz"])
+def test_a_folder_of_folders_is_answered_with_the_glob_that_reads_them(tmp_path: Path, ending: str) -> None:
+    content = PARQUET if ending == ".parquet" else gzip.compress(CSV)
+    for day in ("day=1", "day=2", "_temporary"):
+        (tmp_path / day).mkdir()
+        (tmp_path / day / f"part-0.c000{ending}").write_bytes(content)
+    with pytest.raises(NotFoundError, match=r"holds no CSV.* Its folders do: name them by") as raised:
+        read_log([tmp_path])
+    pattern = str(raised.value).split("'")[1]
+    assert pattern == f"{tmp_path}/**/*{ending}"
+    assert rows_of(read_log([pattern]))[:4] == ROWS * 2
+
+
 def test_a_path_may_go_on_into_an_archive(tmp_path: Path) -> None:
     members = {"ml/ratings.csv": CSV, "ml/movies.csv": b"item,title\ntea,Tea\n"}
     (tmp_path / "ml.zip").write_bytes(zipped(members))
@@ -236,6 +271,70 @@ def test_text_that_begins_with_a_magic_word_is_text(tmp_path: Path, first: str) 
     (tmp_path / "log.csv").write_text(f"{first},tea\nann,jam\n")
     log = read_log([tmp_path / "log.csv"], ColumnRequest(user="1", item="2"))
     assert rows_of(log) == [(first, "tea"), ("ann", "jam")]
+
+
+@pytest.mark.parametrize("content", [PARQUET, ARROW, "user,item\nann,thé\n".encode("latin-1")], ids=case)
+def test_inside_zst_only_utf_8_text_is_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "log.zst").write_bytes(zstandard.compress(content))
+    with pytest.raises(
+        DataError, match=r"log\.zst holds no UTF-8 text\. .*unpack Parquet, Feather .* zstd -d"
+    ):
+        read_log([tmp_path / "log.zst"])
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("log.csv", CSV),
+        ("log.txt", CSV.replace(b",", b"::")),
+        ("log.jsonl", table(pl.DataFrame.write_ndjson)),
+        ("log.csv", b"\xef\xbb\xbf" + CSV),
+    ],
+    ids=case,
+)
+def test_lines_may_end_in_carriage_returns_alone(
+    tmp_path: Path, name: str, content: bytes, pack: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / name).write_bytes(pack(content.replace(b"\n", b"\r")))
+    assert rows_of(read_log([tmp_path / name])) == ROWS
+
+
+def test_histories_may_end_in_carriage_returns_alone_and_errors_name_the_line(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_bytes(b"7 tea jam\r8 tea\r")
+    assert rows_of(read_log([tmp_path / "log.txt"])) == [(7, "tea"), (7, "jam"), (8, "tea")]
+    (tmp_path / "log.csv").write_bytes(LATIN.replace(b"\n", b"\r"))
+    with pytest.raises(DataError, match=r"log\.csv:2 is not UTF-8 text.*--encoding latin-1"):
+        read_log([tmp_path / "log.csv"])
+
+
+def test_a_carriage_return_within_a_line_is_a_character(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(b"user,item,no\rte\nann,te\ra,x\n")
+    assert rows_of(read_log([tmp_path / "log.csv"])) == [("ann", "te\ra")]
+    (tmp_path / "log.csv").write_bytes(b'user,item\n"ann",te\ra,x\n')
+    with pytest.raises(DataError, match=r"log\.csv:2: expected 2 fields .* found 3"):
+        read_log([tmp_path / "log.csv"])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_the_encoding_of_the_log_is_that_of_a_catalogue_that_is_not_utf_8(
+    tmp_path: Path, encoding: str
+) -> None:
+    (tmp_path / "items.csv").write_bytes("item_id,title\n1,Thé\n".encode(encoding))
+    assert read_items(tmp_path / "items.csv", encoding).rows() == [("1", "Thé")]
+    with pytest.raises(DataError, match=f"--encoding {encoding}"):
+        read_items(tmp_path / "items.csv")
+    (tmp_path / "items.csv").write_text("item_id,title\n1,Thé\n", encoding="utf-8")
+    assert read_items(tmp_path / "items.csv", encoding).rows() == [("1", "Thé")]
+    pl.DataFrame({"id": [1], "title": ["Thé"]}).write_parquet(tmp_path / "items.parquet")
+    assert read_items(tmp_path / "items.parquet", encoding).rows() == [("1", "Thé")]
+
+
+def test_a_catalogue_is_one_file(tmp_path: Path) -> None:
+    members = {"ml/movies.csv": b"item,title\ntea,Tea\n", "ml/ratings.csv": CSV}
+    (tmp_path / "ml.zip").write_bytes(zipped(members))
+    with pytest.raises(UsageError, match=r"ml\.zip holds 2 files: .*ml\.zip/ml/movies\.csv, .* with --items"):
+        read_items(tmp_path / "ml.zip")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1", "cp1252"])

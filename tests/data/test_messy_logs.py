@@ -1,11 +1,15 @@
 """Real messes, from the file to the dataset: what each user did, in order, with the ids of the file, and when."""
 
 import bz2
+import gzip
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
+import zstandard
 
 from bert4rec.data.columns import ColumnRequest
 from bert4rec.data.dataset import Dataset
@@ -13,6 +17,7 @@ from bert4rec.data.files import Hints
 from bert4rec.data.filters import Filters
 from bert4rec.data.log import read_log
 from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.errors import DataError
 from tests.data.logs import zipped
 
 EVERYTHING = Recipe(filters=Filters(min_user_actions=0), num_negatives=1)
@@ -62,6 +67,38 @@ def test_titles_with_commas_in_quotes(tmp_path: Path) -> None:
     dataset = prepared(tmp_path / "log.csv", rows)
     assert told(dataset) == {"ann": [(1, 0), (2, 1)]}
     assert dict(dataset.items().select("id", "title").rows()) == {1: "Postman, The (1997)", 2: 'Say "Yes"'}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_quotes_behind_blanks(tmp_path: Path, separator: str, pack: Callable[[bytes], bytes]) -> None:
+    lines = (
+        ("\ufeffuser", ' "item"', " title", " time"),
+        ("ann", ' "1"', f'  "Tea{separator} ""green"""', f" {SECONDS}"),
+        ("",),
+        ("ann", " 2", " Jam ", f" {SECONDS + 1}"),
+        ("ann", " 3", ' "two\nlines"', f" {SECONDS + 2}"),
+    )
+    text = "".join(separator.join(line) + "\r\n" for line in lines)
+    dataset = prepared(tmp_path / "log.csv", pack(text.encode()))
+    assert told(dataset) == {"ann": [(1, 0), (2, 1), (3, 2)]}
+    assert dataset.items()["title"].to_list() == [f'Tea{separator} "green"', "Jam", "two\nlines"]
+
+
+def test_errors_behind_quotes_behind_blanks_name_the_users_line(tmp_path: Path) -> None:
+    start = b'user, item\nann, "tea, green"\n\n'
+    with pytest.raises(DataError, match=r"/log\.csv:4: expected 2 fields separated by ',', found 3"):
+        prepared(tmp_path / "log.csv", start + b"bob, jam, 7\n")
+    with pytest.raises(DataError, match=r"/log\.csv:4 is not UTF-8 text"):
+        prepared(tmp_path / "log.csv", start + b"bob, th\xe9\n")
+    (tmp_path / "log.csv.zst").write_bytes(zstandard.compress(start))
+    with pytest.raises(DataError, match=r"log\.csv\.zst has blanks before quotes\. Unpack it first"):
+        prepared(tmp_path / "log.csv.zst")
+
+
+def test_blanks_before_quotes_within_quotes_are_no_matter(tmp_path: Path) -> None:
+    rows = zstandard.compress(b'user,item\nann,"tea, ""green"""\n')
+    assert told(prepared(tmp_path / "log.csv.zst", rows)) == {"ann": [('tea, "green"', None)]}
 
 
 def test_times_of_different_zones_are_sorted_in_utc(tmp_path: Path) -> None:
@@ -114,7 +151,7 @@ def test_ids_that_a_missing_value_made_floats(tmp_path: Path) -> None:
     rows = f"user,item,time\n6.0,10.0,{SECONDS}\n,11.0,{SECONDS}\n6, 10,{SECONDS + 1}\n7.0,11.0,{SECONDS}\n"
     dataset = prepared(tmp_path / "log.csv", rows)
     assert told(dataset) == {6: [(10, 0), (10, 1)], 7: [(11, 0)]}
-    assert "1 rows without user were dropped." in dataset.manifest["notes"]
+    assert "1 row without user was dropped." in dataset.manifest["notes"]
 
 
 def test_an_archive_with_a_file_for_each_day(tmp_path: Path) -> None:

@@ -74,11 +74,18 @@ def test_latin_1_and_a_byte_order_mark_go_with_a_long_separator(tmp_path: Path) 
     assert read_items(tmp_path / "items.dat").rows() == [("7", "Tea, green")]
 
 
+def test_only_the_first_line_has_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "log.dat").write_text("\ufeffuser::item\n\ufeffa::1\n", encoding="utf-8")
+    (tmp_path / "log.txt").write_text("\ufeffa 1\n\ufeffa 2\n", encoding="utf-8")
+    assert rows_of(read_log([tmp_path / "log.dat"])) == [("\ufeffa", 1)]
+    assert rows_of(read_log([tmp_path / "log.txt"])) == [("a", 1), ("\ufeffa", 2)]
+
+
 def test_an_empty_field_behind_a_long_separator_is_missing(tmp_path: Path) -> None:
     (tmp_path / "log.dat").write_text("user::item::time\na::::5\n::x::6\nb::y::\nc::z::7\n")
     log = read_log([tmp_path / "log.dat"])
     assert rows_of(log) == [("c", "z", 7)]
-    assert [note[:12] for note in log.notes if "dropped" in note] == ["1 rows witho"] * 3
+    assert [note[:12] for note in log.notes if "dropped" in note] == ["1 row withou"] * 3
 
 
 def test_names_that_hold_colons_are_not_torn_apart(tmp_path: Path) -> None:
@@ -140,7 +147,7 @@ def test_without_times_the_order_of_the_lists_counts(tmp_path: Path, ending: str
     log = read_log([write_table(tmp_path / f"log.{ending}", columns)])
     assert rows_of(log) == [("ann", 5), ("ann", 6), ("eve", 5)]
     assert log.times is None
-    assert "1 rows without item were dropped." in log.notes
+    assert "1 row without item was dropped." in log.notes
 
 
 @every_table

@@ -34,6 +34,8 @@ def read(values: list[object], form: str | None = None) -> list[int | None]:
         "2020-01-01 00:00:00",
         "2020-01-01T00:00:00Z",
         "2020-01-01T01:00:00+01:00",
+        "2020-01-01 00:00:00 UTC",
+        "2020-01-01 00:00:00.000 GMT",
         "2020-01-01T00:00:00.000000",
         datetime(2020, 1, 1, tzinfo=UTC),
         datetime(2020, 1, 1, tzinfo=UTC).date(),
@@ -45,8 +47,16 @@ def test_every_spelling_of_new_year_2020_is_the_same_moment(value: object) -> No
 
 def test_spellings_of_dates_may_mix_in_one_column() -> None:
     assert (
-        read(["2020-01-01", "2020-01-01T00:00:00Z", "2020/01/01", "2020-01-01 00:00"])
-        == [NEW_YEAR * 1_000_000] * 4
+        read(
+            [
+                "2020-01-01",
+                "2020-01-01T00:00:00Z",
+                "2020/01/01",
+                "2020-01-01 00:00",
+                "2020-01-01 00:00:00 UTC",
+            ]
+        )
+        == [NEW_YEAR * 1_000_000] * 5
     )
 
 
@@ -85,6 +95,10 @@ def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
         ("12/31/2019 11:30 PM -0030", "%m/%d/%Y %I:%M %p %z"),
         ("01/01/2020 02:00:00+02:00", "%d/%m/%Y %H:%M:%S%z"),
         ("01/01/2020 00:00", "%d/%m/%Y %H:%M"),
+        ("01/01/2020 00", "%d/%m/%Y %H"),
+        ("12 AM 01/01/2020", "%I %p %d/%m/%Y"),
+        ("01/01/2020 0:0", "%d/%m/%Y %-H:%-M"),
+        ("01/01/2020 00:00 UTC", "%d/%m/%Y %H:%M UTC"),
         (20200101, "%Y%m%d"),
     ],
 )
@@ -96,6 +110,21 @@ def test_fractions_of_seconds_in_a_named_format_are_kept() -> None:
     assert read(["01/01/2020 00:00:00.25"], "%d/%m/%Y %H:%M:%S.%f") == [NEW_YEAR * 1_000_000 + 250_000]
 
 
+@pytest.mark.filterwarnings("error")
+def test_fractions_behind_another_mark_have_three_six_or_nine_digits() -> None:
+    form = "%Y-%m-%d %H:%M:%S,%f"
+    written = ["2020-01-01 00:00:00,123", "2020-01-01 00:00:00,123456", None, "2020-01-01 00:00:00,123456789"]
+    whole = NEW_YEAR * 1_000_000
+    assert read([*written], form) == [whole + 123_000, whole + 123_456, None, whole + 123_456]
+    with pytest.raises(DataError, match=r"row 2 .*'2020-01-01 00:00:00,12' in column 'time' is not a time"):
+        read([written[0], "2020-01-01 00:00:00,12"], form)
+
+
+def test_a_name_of_a_zone_in_a_format_is_answered_with_what_can_be_read() -> None:
+    with pytest.raises(UsageError, match=r"\(%Z\) cannot be read.*'%d/%m/%Y %H:%M UTC'.* \+0200 is %z"):
+        TimeReader("time", "%d/%m/%Y %H:%M %Z")
+
+
 def test_a_value_that_does_not_fit_the_named_format_is_an_error_with_its_row() -> None:
     for value in ("31/02/2020", "2020-01-01", "01/01/2020 10:00"):
         with pytest.raises(
@@ -104,7 +133,7 @@ def test_a_value_that_does_not_fit_the_named_format_is_an_error_with_its_row() -
             read(["01/01/2020", value], "%d/%m/%Y")
 
 
-@pytest.mark.parametrize("form", ["day", "", "%%", "%H:%M", "%d %b", "%d/%m/%Y %H", "%d/%m/%Y %Z", "%Q"])
+@pytest.mark.parametrize("form", ["day", "", "%%", "%H:%M", "%d %b", "%Q"])
 def test_a_format_that_says_no_date_is_refused(form: str) -> None:
     with pytest.raises(UsageError, match=r"does not say a date\. Write it like %d/%m/%Y"):
         TimeReader("time", form)
@@ -137,6 +166,54 @@ def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
     assert str(raised.value).endswith(advice)
     form = advice.split("'")[1]
     assert value.startswith("Oct") or read([value], form)[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        (
+            [NEW_YEAR, NEW_YEAR, f"{NEW_YEAR}000"],
+            f"{NEW_YEAR}000 read as seconds is after 2200; it looks like milliseconds since 1970, while the log "
+            "began with seconds since 1970. Write all times alike.",
+        ),
+        ([NEW_YEAR, NEW_YEAR, "-9999999999"], "It is before 1900. Mend the row"),
+        ([NEW_YEAR, NEW_YEAR, "2020-01-01"], "The log began with seconds since 1970. Write all times alike."),
+        (
+            ["2020-01-01", "2020-01-02", "yesterday"],
+            "Dates begin with the year, as in 2024-01-31; others need a format",
+        ),
+        (["2020-01-01", "2020-01-02", "9999-12-31"], "It is after 2200. Mend the row"),
+        (
+            ["2020-01-01 10:00:00 CET"],
+            "Names of time zones are not read, except UTC and GMT: write an offset",
+        ),
+        (["2020-01-01", "0001-01-01"], "It is before 1900. Mend the row"),
+    ],
+)
+def test_a_value_of_another_kind_or_out_of_range_is_told_so(values: list[object], advice: str) -> None:
+    with pytest.raises(DataError) as raised:
+        read([str(value) for value in values])
+    assert advice in str(raised.value)
+
+
+def test_numbers_among_dates_are_told_by_their_unit() -> None:
+    reader = TimeReader("time")
+    reader.read(pl.Series(["2020-01-01"]), where="a.csv")
+    with pytest.raises(
+        DataError, match=r"looks like milliseconds since 1970, while the log began with ISO dates"
+    ):
+        reader.read(pl.Series([f"{NEW_YEAR}000"]), where="b.csv")
+
+
+def test_dates_of_a_file_are_called_so_and_go_with_iso_dates() -> None:
+    reader = TimeReader("time")
+    reader.read(pl.Series([datetime(2020, 1, 1, tzinfo=UTC)]), where="a.parquet")
+    assert reader.describe() == "dates of the file"
+    assert reader.read(pl.Series(["2020-01-01"]), where="b.csv").to_list() == [NEW_YEAR * 1_000_000]
+
+
+def test_nan_in_a_column_of_floats_is_missing() -> None:
+    assert read([float(NEW_YEAR), float("nan")]) == [NEW_YEAR * 1_000_000, None]
 
 
 def test_blank_times_are_missing() -> None:

@@ -40,11 +40,12 @@ class ColumnOptions:
     separator: str | None = None
     """Between the fields of text files, such as '^' or '||'; `tab` and `space` by name. Usual ones are guessed."""
     encoding: str | None = None
-    """Of text files that are not UTF-8, such as latin-1."""
+    """Of text files that are not UTF-8, such as latin-1; for the file of --items only if it is not UTF-8 either."""
 
     def refuse_for(self, source: str) -> None:
         """A catalogue can be joined to any data; the rest is about files whose form is not known."""
-        if replace(self, items=None) != ColumnOptions():
+        encoding = None if self.items else self.encoding
+        if replace(self, items=None, encoding=encoding) != ColumnOptions():
             raise UsageError(
                 "--user-col, --item-col, --time-col, --time-format, --title-col, --separator and --encoding go with "
                 f"files; the form of {source} is known."
@@ -160,7 +161,9 @@ def prepare_command(
     read = _read_source(source, from_path, like, columns, seed)
     log = read.log
     if columns.items:
-        log = replace(log, item_columns=join_items(log.item_columns, read_items(columns.items)))
+        log = replace(
+            log, item_columns=join_items(log.item_columns, read_items(columns.items, columns.encoding))
+        )
     recipe = Recipe(
         filters=filters.to_filters(read.min_item_actions),
         split=split.to_spec() or SplitSpec(),

@@ -22,6 +22,8 @@ class Binary:
     """A regular expression for the first bytes; by default nothing matches."""
     endings: tuple[str, ...] = ()
     """Tell it where the first bytes do not."""
+    is_text: bool = False
+    """It can be read if its encoding is named."""
 
 
 _CONTROL = rb"[\x00-\x08\x0e-\x1f]"
@@ -85,10 +87,10 @@ _KINDS = (
     ),
 )
 _NO_UTF_8 = (
-    Binary("UTF-32 text", "Say --encoding utf-32.", rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff"),
-    Binary("UTF-16 text", "Say --encoding utf-16.", rb"\xff\xfe|\xfe\xff"),
-    Binary("UTF-16 text", "Say --encoding utf-16-le.", rb"([\x09-\x7e]\x00){8}"),
-    Binary("UTF-16 text", "Say --encoding utf-16-be.", rb"(\x00[\x09-\x7e]){8}"),
+    Binary("UTF-32 text", "Say --encoding utf-32.", rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", is_text=True),
+    Binary("UTF-16 text", "Say --encoding utf-16.", rb"\xff\xfe|\xfe\xff", is_text=True),
+    Binary("UTF-16 text", "Say --encoding utf-16-le.", rb"([\x09-\x7e]\x00){8}", is_text=True),
+    Binary("UTF-16 text", "Say --encoding utf-16-be.", rb"(\x00[\x09-\x7e]){8}", is_text=True),
     Binary("not text: it holds NUL bytes", _SAVE, rb".*?\x00"),
 )
 

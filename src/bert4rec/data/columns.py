@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from bert4rec.errors import DataError, UsageError
 
@@ -16,6 +17,13 @@ _USUAL_NAMES = {
     "unixtime posted day when t",
     "title": "title name itemname productname movietitle itemtitle producttitle productdisplayname description",
 }
+_TIME_WORDS = ("date", "time", "timestamp", "datetime", "at", "ts", "dt", "dat")
+_ZONES_AND_UNITS = ("utc", "gmt", "local", "unix", "epoch", "s", "sec", "seconds", "ms", "millis", "us", "ns")
+_NO_TIME_OF_THE_ACTION = re.compile(
+    "release|birth|dob|publish|launch|expir|updat|modif|join|signup|regist|candidate|validate|mandate"
+    "|(life|run|play|watch|dwell|listen|reading|screen|wait|response|full|part)(ing)?time"
+)
+"""Facts about the user or the item, durations, and words that only end like a date."""
 _USUAL_RANK = {
     role: {name: rank for rank, name in enumerate(names.split())} for role, names in _USUAL_NAMES.items()
 }
@@ -73,6 +81,27 @@ def guess_columns(names: Sequence[str], lists: Collection[str] = ()) -> dict[str
     return guessed
 
 
+def _guess_time(names: Sequence[str], where: str) -> str | None:
+    """The column whose name ends like that of a time ("Order Date", playedAt, event_ts_utc), if there is one."""
+    found = [name for name in names if _ends_like_time(name)]
+    if len(found) > 1:
+        raise DataError(
+            f"{where} has several columns that may be the time: {', '.join(found)}. Name the one to sort by with "
+            f"--time-col {found[0]!r}, or say --time-col none, and the order of the rows counts."
+        )
+    return found[0] if found else None
+
+
+def _ends_like_time(name: str) -> bool:
+    if _NO_TIME_OF_THE_ACTION.search(_plain(name)):
+        return False
+    without_type = name.partition(":")[0]
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", without_type)]
+    while len(words) > 1 and words[-1] in _ZONES_AND_UNITS:
+        words.pop()
+    return bool(words) and (words[-1] in _TIME_WORDS or words[-1].endswith(("date", "time", "timestamp")))
+
+
 def made_up_names(count: int) -> list[str]:
     """What the columns of a file without header are called."""
     return [f"column {place}" for place in range(1, count + 1)]
@@ -92,7 +121,12 @@ def choose_columns(
     asked = {
         role: name for role, name in vars(request).items() if name and not (role == "time" and without_time)
     }
-    roles |= {role: _named(name, names, role, where) for role, name in asked.items()}
+    named = {role: _named(name, names, role, where) for role, name in asked.items()}
+    if roles.get("time") in named.values():
+        del roles["time"]  # the user named it as something else
+    roles |= named
+    if request.time is None and "time" not in roles:
+        roles["time"] = _guess_time([name for name in names if name not in roles.values()], where)
     if not roles.get("item"):
         left = [name for name in lists if name not in roles.values()]
         if len(left) > 1:
@@ -110,8 +144,9 @@ def choose_columns(
     user, item, time, title = (roles.get(role) for role in ("user", "item", "time", "title"))
     assert user and item
     time = None if without_time else time
-    if user == item:
-        raise UsageError(f"User and item cannot both be column {user!r}.")
+    for (one, name), (other, same) in combinations((("user", user), ("item", item), ("time", time)), 2):
+        if name == same:
+            raise UsageError(f"{one.capitalize()} and {other} cannot both be column {name!r}.")
     if item not in lists:
         return ColumnChoice(user, item, time, title)
     if title not in lists:

@@ -18,8 +18,13 @@ _OTHER_ENDINGS = {".txt", ".dat", ".data", ".log", ".inter"}
 _LOG_ENDINGS = _JSON_ENDINGS | _TABLE_ENDINGS | _OTHER_ENDINGS
 _COMPRESSIONS = {".gz", ".zst", ".bz2", ".xz"}
 _ARCHIVE = ".zip"
+_NOT_LOGS = ("readme", "license", "licence")
 _SEPARATORS = ("\t", "::", ",", ";", "|")
 _SEPARATOR_NAMES = {"tab": "\t", r"\t": "\t", "space": " "}
+
+
+class EncodingError(DataError):
+    """Text in an encoding that must be named."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class LogFile:
     has_header: bool = True
     quote: str | None = '"'
     """What surrounds fields of a `csv` file that hold separators; None where a quote is a character like any other."""
+    head: tuple[str, ...] = ()
+    """The first lines of a `csv` file that are not blank, that of the header among them."""
 
 
 def find_files(sources: Sequence[str | Path]) -> list[Path]:
@@ -76,6 +83,8 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
     lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
         raise DataError(f"{shown} has nothing but blank lines.")
+    if is_zstd(head) and re.match(r"(PAR1|ARROW1)[\x00-\x1f]", lines[0]):
+        raise _no_text_in_zstd(shown)
     if separator is not None:
         return _table(path, shown, lines, _named_separator(separator, lines[0], shown))
     if lines[0].lstrip("\ufeff \t").startswith("{"):
@@ -87,12 +96,13 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
 
 
 def _table(path: Path, shown: str, lines: list[str], separator: str) -> LogFile:
-    names = _fields(lines[0], separator)
-    if doubled := next((name for name in names if names.count(name) > 1 and not _is_number(name)), None):
-        raise DataError(f"{shown} has two columns called {doubled!r}. Rename one of them.")
+    fields = _fields(lines[0], separator)
+    names = [name or made_up for name, made_up in zip(fields, made_up_names(len(fields)), strict=True)]
+    # Python's csv takes no longer fields.
+    head = (lines[0], *(line for line in lines[1:] if len(line) < csv.field_size_limit()))
     can_quote = not takes_several_bytes(separator)
     quote = '"' if can_quote and (separator != "\t" or _has_quoted_field(lines)) else None
-    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote)
+    file = LogFile(path, shown, "csv", separator, tuple(names), quote=quote, head=head)
     return without_header(file) if any(_is_number(name) for name in names) else file
 
 
@@ -101,9 +111,31 @@ def takes_several_bytes(separator: str) -> bool:
     return len(separator.encode()) > 1
 
 
+def split_row(line: str, separator: str, *, skip_blanks: bool = False) -> list[str]:
+    """The fields of a row with quotes. A lone carriage return does not end it: for polars it is a character."""
+    return next(csv.reader([line.replace("\r", " ")], delimiter=separator, skipinitialspace=skip_blanks))
+
+
 def without_header(file: LogFile) -> LogFile:
     """The same file, its first line being data."""
     return replace(file, columns=tuple(made_up_names(len(file.columns))), has_header=False)
+
+
+def names_columns(file: LogFile) -> bool:
+    """Whether the first line is surely a header: it has usual names, or text above a column of numbers or dates."""
+    if guess_columns(file.columns):
+        return True
+    first, *others = _first_rows(file)
+    return any(
+        name and not _is_number_or_date(name) and all(map(_is_number_or_date, values))
+        for name, values in zip(first, zip(*others, strict=True), strict=False)
+    )
+
+
+def ends_in_times(file: LogFile) -> bool:
+    """Whether the last column is an epoch time in the first lines of a `csv` file."""
+    rows = _first_rows(file)[1 if file.has_header else 0 :]
+    return bool(rows) and all(_is_epoch(row[-1]) for row in rows)
 
 
 def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> list[str]:
@@ -125,10 +157,18 @@ def unreadable(path: Path, error: Exception, *, shown: str | None = None) -> Dat
             f"{shown} ends too early: the file is cut off ({reason}). Copy or download it again."
         )
     if re.search("utf-?8", reason):
-        return DataError(
+        with path.open("rb") as file:
+            if is_zstd(file.read(4)):
+                return _no_text_in_zstd(shown)
+        return EncodingError(
             f"{shown}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1."
         )
     return DataError(f"{shown} cannot be read: {reason}")
+
+
+def is_zstd(head: bytes) -> bool:
+    """Whether a file begins like one of Zstandard, which only polars can unpack, and only as text."""
+    return head.startswith(b"\x28\xb5\x2f\xfd")
 
 
 def archive_of(path: Path) -> Path | None:
@@ -139,7 +179,7 @@ def archive_of(path: Path) -> Path | None:
 def is_log(path: PurePath, *, archives: bool = False) -> bool:
     """Whether a file in a folder or an archive is taken for a part of the log, by its name."""
     ending = ending_of(path.name)
-    return not path.name.startswith((".", "_")) and (
+    return not path.name.lower().startswith((".", "_", *_NOT_LOGS)) and (
         ending in _LOG_ENDINGS or (archives and ending == _ARCHIVE)
     )
 
@@ -159,6 +199,7 @@ def _expand(source: str) -> Iterable[Path]:
         if not files:
             raise NotFoundError(
                 f"{path} holds no CSV, TSV, Parquet, Feather, JSON Lines or text file, and no .zip of such files."
+                + _look_deeper(path)
             )
         return files
     if path.is_file() or archive_of(path):
@@ -168,6 +209,31 @@ def _expand(source: str) -> Iterable[Path]:
     if not matches:
         raise NotFoundError(f"{source} does not exist, and no file matches it.")
     return matches
+
+
+def _look_deeper(folder: Path) -> str:
+    """The folders of a folder are not read, but where they hold logs, a glob that finds them is suggested."""
+    files = (path for path in folder.rglob("*") if is_log(path) and path.is_file())
+    deeper = next(
+        (path for path in files if not re.search("(^|/)[._]", path.relative_to(folder).as_posix())), None
+    )
+    if deeper is None:
+        return ""
+    ending = deeper.name[deeper.name.lower().rindex(ending_of(deeper.name)) :]
+    return f" Its folders do: name them by '{folder}/**/*{ending}'."
+
+
+def _first_rows(file: LogFile) -> list[list[str]]:
+    """The fields of the first lines that are whole: a line end within quotes makes two of one."""
+    rows = (_fields(line, file.separator) for line in file.head)
+    return [row for row in rows if len(row) == len(file.columns)]
+
+
+def _no_text_in_zstd(shown: str) -> DataError:
+    return DataError(
+        f"{shown} holds no UTF-8 text. Inside .zst nothing else is read: unpack Parquet, Feather and text in other "
+        "encodings first, as with zstd -d."
+    )
 
 
 def _named_separator(said: str, first_line: str, shown: str) -> str:
@@ -197,9 +263,7 @@ def _ends_in_times(lines: list[str]) -> bool:
     """Rows of equal length that end in an epoch time are a table, not histories."""
     rows = [line.split() for line in lines]
     return (
-        len({len(row) for row in rows}) == 1
-        and len(rows[0]) > 2
-        and all(_is_number(row[-1]) and float(row[-1]) > 1e8 for row in rows)
+        len({len(row) for row in rows}) == 1 and len(rows[0]) > 2 and all(_is_epoch(row[-1]) for row in rows)
     )
 
 
@@ -210,16 +274,13 @@ def _is_ragged(lines: list[str], separator: str) -> bool:
 
 def _has_quoted_field(lines: list[str]) -> bool:
     """Tab-separated files rarely quote; those that do not may hold quotes anywhere, as in: "Toy Knife" Dagger."""
-    fields = (field for line in lines for field in line.split("\t"))
-    return any(len(field) > 1 and field[0] == field[-1] == '"' for field in fields)
+    return any(re.search(r'(^|\t) *"([^"]|"")*"(\t|$)', line) for line in lines)
 
 
 def _fields(line: str, separator: str) -> list[str]:
     line = line.removeprefix("\ufeff")
-    if takes_several_bytes(separator):
-        row = line.split(separator)
-    else:
-        row = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    can_quote = not takes_several_bytes(separator)
+    row = split_row(line, separator, skip_blanks=True) if can_quote else line.split(separator)
     return [field.strip() for field in row]
 
 
@@ -231,13 +292,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _is_number_or_date(text: str) -> bool:
+    return _is_number(text) or re.match(r"\d{4}[-/]\d", text) is not None
+
+
+def _is_epoch(text: str) -> bool:
+    """A number this large is taken for a time since 1970 where nothing says what it is."""
+    return _is_number(text) and float(text) > 1e8
+
+
 def _first_bad_line(path: Path) -> str:
     import gzip
 
     with path.open("rb") as file:
         magic = file.read(4)
-    if magic == b"\x28\xb5\x2f\xfd":
-        return ""
     with gzip.open(path, "rb") if magic.startswith(b"\x1f\x8b") else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

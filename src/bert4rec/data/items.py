@@ -5,23 +5,37 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import guess_columns
-from bert4rec.data.files import LogFile
-from bert4rec.data.log import ids_as_text, whole_numbers
+from bert4rec.data.files import EncodingError, Hints, LogFile
+from bert4rec.data.log import ids_as_text, trim_titles, whole_numbers
 from bert4rec.data.readers import column_types, declares_text, read_columns
 from bert4rec.data.unpack import open_files
-from bert4rec.errors import DataError
+from bert4rec.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def read_items(path: Path) -> "pl.DataFrame":
+def read_items(path: Path, encoding: str | None = None) -> "pl.DataFrame":
     """Every column of an item file, the item's id as `id` and its title, where there is one, as `title`.
 
-    An item that is listed twice keeps its first row. Ids are text, written as those of a log would be.
+    An item that is listed twice keeps its first row. Ids are text, written as those of a log would be. `encoding` is
+    that of the log: it counts where this file is not UTF-8.
     """
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
-        return _read_items(open_files([path], Path(scratch))[0])
+        try:
+            return _read_items(_open(path, Path(scratch), Hints()))
+        except EncodingError:
+            if encoding is None:
+                raise
+            return _read_items(_open(path, Path(scratch), Hints(encoding)))
+
+
+def _open(path: Path, scratch: Path, hints: Hints) -> LogFile:
+    files = open_files([path], scratch, hints)
+    if len(files) > 1:
+        shown = ", ".join(file.shown for file in files[:8]) + (", …" if len(files) > 8 else "")
+        raise UsageError(f"{path} holds {len(files)} files: {shown}. Name one of them with --items.")
+    return files[0]
 
 
 def _read_items(file: LogFile) -> "pl.DataFrame":
@@ -49,7 +63,7 @@ def _read_items(file: LogFile) -> "pl.DataFrame":
     ids = ids_as_text(table["id"], file.shown)
     if not declares_text(file, types[id_column]) and (integers := whole_numbers(ids)) is not None:
         ids = integers.cast(pl.String)
-    table = table.select(*first, pl.exclude(first)).with_columns(ids)
+    table = trim_titles(table).select(*first, pl.exclude(first)).with_columns(ids)
     return table.unique("id", keep="first", maintain_order=True)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
-from bert4rec.data.files import Hints, LogFile, without_header
+from bert4rec.data.files import Hints, LogFile, ends_in_times, names_columns, without_header
 from bert4rec.data.readers import LINES, column_types, declares_text, read_frames
 from bert4rec.data.times import TimeReader
 from bert4rec.data.unpack import open_files
@@ -98,7 +98,8 @@ def read_parts(
     text_ids = frozenset(role for part in parts for role in part.text_ids)
     times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
     log = encode(_frames(parts, times), text_ids=text_ids, progress=progress)
-    notes = list(dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts))
+    notes = [f"Read {len(parts):,} files."] if len(parts) > 1 else []
+    notes += list(dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts))
     if times and times.unit:
         notes.append(f"Times are {times.describe()}.")
     return replace(log, notes=[*notes, *log.notes])
@@ -117,6 +118,16 @@ def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
         ids = whole
     text = ids.cast(pl.String)
     return text if ids.dtype.is_integer() else text.str.strip_chars()
+
+
+def trim_titles(table: "pl.DataFrame") -> "pl.DataFrame":
+    """The same table, its titles without blanks around them; one that is nothing else is missing."""
+    import polars as pl
+
+    if table.schema.get("title") != pl.String:
+        return table
+    title = pl.col("title").str.strip_chars()
+    return table.with_columns(pl.when(title != "").then(title))
 
 
 def whole_numbers(ids: "pl.Series") -> "pl.Series | None":
@@ -171,7 +182,13 @@ def encode(
         user_ids=user_ids,
         item_ids=item_ids,
         item_columns=_titles(titles, item_ids) if titles else None,
-        notes=[f"{count:,} rows without {role} were dropped." for role, count in missing.items() if count],
+        notes=[
+            f"1 row without {role} was dropped."
+            if count == 1
+            else f"{count:,} rows without {role} were dropped."
+            for role, count in missing.items()
+            if count
+        ],
     )
 
 
@@ -179,8 +196,11 @@ def _plan(file: LogFile, request: ColumnRequest) -> Part:
     import polars as pl
 
     by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
-    if file.has_header and by_place and not guess_columns(file.columns):
-        file = without_header(file)
+    if file.format == "csv":
+        if file.has_header and by_place and not names_columns(file):
+            file = without_header(file)
+        if request.time is None and (by_place or not file.has_header) and ends_in_times(file):
+            request = _with_time(request, file)
     types = column_types(file)
     lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
     choice = (
@@ -201,8 +221,17 @@ def _plan(file: LogFile, request: ColumnRequest) -> Part:
     return Part(file, choice, frozenset(role for role, kind in ids.items() if declares_text(file, kind)))
 
 
+def _with_time(request: ColumnRequest, file: LogFile) -> ColumnRequest:
+    """The last column as the time, unless it is something else already."""
+    last = str(len(file.columns))
+    taken = {last, file.columns[-1]} & {request.user, request.item, request.title}
+    if taken or last == "2" or "time" in guess_columns(file.columns):
+        return request
+    return replace(request, time=last)
+
+
 def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
-    """All files' rows with ids as text and times in microseconds."""
+    """All files' rows with ids as text, times in microseconds, and no blanks around ids and titles."""
     for part in parts:
         first_row = 1
         for frame in read_frames(part.file, part.choice):
@@ -213,7 +242,7 @@ def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.Dat
                 rows = frame["row"] if part.choice.lists else None
                 micros = times.read(frame["time"], where=part.file.shown, first_row=first_row, rows=rows)
                 as_text = as_text.with_columns(micros.alias("time"))
-            yield as_text
+            yield trim_titles(as_text)
             first_row += frame.height
 
 

@@ -4,14 +4,13 @@ Every reader yields frames with columns `user`, `item` and, where chosen, `time`
 of the file and with bounded memory. Compressed files (.gz, .zst) are read as they are.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from glob import escape
 from typing import TYPE_CHECKING
 
 from bert4rec.data.columns import ColumnChoice
-from bert4rec.data.files import LogFile, takes_several_bytes, unreadable
+from bert4rec.data.files import LogFile, split_row, takes_several_bytes, unreadable
 from bert4rec.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,6 +29,9 @@ def column_types(file: LogFile) -> "dict[str, pl.DataType]":
     import polars as pl
 
     if file.format == "csv":
+        doubled = next((name for name in file.columns if file.columns.count(name) > 1), None)
+        if doubled is not None:
+            raise DataError(f"{file.shown} has two columns called {doubled!r}. Rename one of them.")
         return dict.fromkeys(file.columns, pl.String())
     if file.format == "lines":
         return {LINES.user: pl.String(), LINES.item: pl.String()}
@@ -154,15 +156,21 @@ def _scan_split(file: LogFile) -> "pl.LazyFrame":
     """Lines whose separator is longer than polars' reader of CSV takes. Like there, an empty field is missing."""
     import polars as pl
 
-    lines = pl.scan_lines(file.path, name="line", glob=False)
-    lines = lines.with_columns(pl.col("line").str.strip_prefix("\ufeff")).filter(
-        pl.col("line").str.strip_chars() != ""
-    )
+    lines = _scan_lines(file).filter(pl.col("line").str.strip_chars() != "")
     # The last field takes all that is left, so that a separator in it shows that there is one too many.
     fields = pl.col("line").str.splitn(file.separator, len(file.columns)).struct
     text = [fields.field(f"field_{place}").alias(name) for place, name in enumerate(file.columns)]
     split = lines.slice(1 if file.has_header else 0).select(text)
     return split.with_columns(pl.when(pl.all() != "").then(pl.all()))
+
+
+def _scan_lines(file: LogFile) -> "pl.LazyFrame":
+    """Lines without the byte order mark, which only the first of a file may have."""
+    import polars as pl
+
+    lines = pl.scan_lines(file.path, name="line", row_index_name="number", glob=False)
+    line, is_first = pl.col("line"), pl.col("number") == 0
+    return lines.select(pl.when(is_first).then(line.str.strip_prefix("\ufeff")).otherwise(line))
 
 
 def _read_csv(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
@@ -197,9 +205,8 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
 
     assert choice == LINES
     first_line = 1
-    for lines in _batches(pl.scan_lines(file.path, name="line", glob=False)):
-        without_mark = pl.col("line").str.strip_prefix("\ufeff")
-        words = lines.select(without_mark.str.extract_all(r"\S+").alias("words"))
+    for lines in _batches(_scan_lines(file)):
+        words = lines.select(pl.col("line").str.extract_all(r"\S+").alias("words"))
         count = words["words"].list.len()
         if (count == 1).any():
             line = first_line + int((count == 1).arg_max() or 0)
@@ -234,16 +241,12 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
     for number, line in _numbered_lines(file):
         quotes = line.count(file.quote) if file.quote else 0
         if not inside_quotes and quotes % 2 == 0 and line.strip():
-            found = _count_fields(line, file.separator) if quotes else line.count(file.separator) + 1
+            found = len(split_row(line, file.separator)) if quotes else line.count(file.separator) + 1
             if found != expected:
                 fields = f"{expected} fields separated by {file.separator!r}"
                 return DataError(f"{file.shown}:{number}: expected {fields}, found {found}.")
         inside_quotes ^= quotes % 2 == 1
     return None
-
-
-def _count_fields(line: str, separator: str) -> int:
-    return len(next(csv.reader([line], delimiter=separator)))
 
 
 def _bad_json_line(file: LogFile) -> DataError | None:

@@ -42,10 +42,10 @@ class TimeReader:
         self.column = column
         self._form = None if form is None else check_time_format(form)
         self.unit: str | None = form
-        """`iso`, the name of a unit, or the user's format; None before the first value was seen."""
+        """`dates`, `iso`, `yyyymmdd`, a unit, or the user's format; None before the first value was seen."""
 
     def describe(self) -> str:
-        spellings = {"iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
+        spellings = {"dates": "dates of the file", "iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
         usual = spellings.get(self.unit or "", f"{self.unit} since 1970")
         return f"dates written {self.unit}" if self._form else usual
 
@@ -65,6 +65,8 @@ class TimeReader:
         if values.dtype == pl.String:
             values = values.str.strip_chars()
             values = values.set(values == "", None)
+        elif values.dtype.is_float():
+            values = values.fill_nan(None)
         present = values.drop_nulls()
         if self.unit is None and len(present):
             self.unit = _guess_unit(present)
@@ -77,7 +79,7 @@ class TimeReader:
             row = first_row + place if rows is None else rows[place]
             raise DataError(
                 f"{where}, row {row} (not counting a header): {values[place]!r} in column {self.column!r} "
-                f"is not a time. Expected {self.describe()}. {self._advice(values[place])}"
+                f"is not a time. Expected {self.describe()}. {self._advice(values[place], micros[place])}"
             )
         return micros
 
@@ -88,24 +90,49 @@ class TimeReader:
             raise UsageError(f"{where}: column {self.column!r} holds dates already. Leave out --time-format.")
         return _parse_format(values, self._form)
 
-    def _advice(self, value: object) -> str:
+    def _advice(self, value: object, micros: int | None) -> str:
+        """What may be wrong with a value that is no time, or one (`micros`) that is out of range."""
+        import polars as pl
+
         if self._form:
             return "Mend the row, or name another --time-format."
-        written = _NUMERIC_DATE.fullmatch(str(value))
-        if written is None:
-            return "Dates begin with the year, as in 2024-01-31; others need a format, as in --time-format '%d/%m/%Y'."
-        day_first, month_first = (f"--time-format '{form}'" for form in _formats_of(written))
-        if int(written["first"]) > 12:
-            return f"Say that the day comes first: {day_first}."
-        if int(written["second"]) > 12:
-            return f"Say that the month comes first: {month_first}."
-        return f"Day or month may come first: say {day_first} or {month_first}."
+        looks = _guess_unit(pl.Series([value]))
+        began = f"the log began with {self.describe()}. Write all times alike."
+        if looks in _MICROSECONDS_PER and self.unit not in (looks, "yyyymmdd"):
+            outside = "after 2200" if float(str(value)) > 0 else "before 1900"
+            read_as = f"read as {self.unit} is {outside}; it " if self.unit in _MICROSECONDS_PER else ""
+            return f"{value} {read_as}looks like {looks} since 1970, while {began}"
+        if micros is not None:
+            outside = "after 2200" if micros > LATEST else "before 1900"
+            return f"It is {outside}. Mend the row; where its time is left empty, it is dropped and counted."
+        if self.unit not in ("dates", "iso"):
+            return began[0].upper() + began[1:]
+        return _suggest_format(str(value))
+
+
+def _suggest_format(value: str) -> str:
+    if re.search(rf"{_ISO_DATE}.*[A-Za-z]{{3}}$", value):
+        return "Names of time zones are not read, except UTC and GMT: write an offset, as in +01:00."
+    written = _NUMERIC_DATE.fullmatch(value)
+    if written is None:
+        return "Dates begin with the year, as in 2024-01-31; others need a format, as in --time-format '%d/%m/%Y'."
+    day_first, month_first = (f"--time-format '{form}'" for form in _formats_of(written))
+    if int(written["first"]) > 12:
+        return f"Say that the day comes first: {day_first}."
+    if int(written["second"]) > 12:
+        return f"Say that the month comes first: {month_first}."
+    return f"Day or month may come first: say {day_first} or {month_first}."
 
 
 def check_time_format(form: str) -> str:
     """The format as polars wants it; one that cannot tell a date is refused."""
     import polars as pl
 
+    if "%Z" in form:
+        raise UsageError(
+            f"--time-format {form!r}: names of time zones (%Z) cannot be read. Where all times are UTC, write the name "
+            "itself, as in '%d/%m/%Y %H:%M UTC'; an offset such as +0200 is %z."
+        )
     # Python's %f is a fraction after a point; polars has another name for it.
     ours = form.replace(".%f", "%.f")
     example = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -113,7 +140,7 @@ def check_time_format(form: str) -> str:
         parsed = _parse_format(pl.Series([example.strftime(form)]), ours)[0]
     except (pl.exceptions.PolarsError, ValueError):
         parsed = None
-    if "%Z" in form or parsed is None or datetime.fromtimestamp(parsed / 1e6, tz=UTC).year != example.year:
+    if parsed is None or datetime.fromtimestamp(parsed / 1e6, tz=UTC).year != example.year:
         raise UsageError(
             f"--time-format {form!r} does not say a date. Write it like %d/%m/%Y, %m/%d/%Y %H:%M:%S "
             "or %d.%m.%Y %H:%M %z (the time zone as in +0200)."
@@ -156,7 +183,7 @@ def _guess_unit(present: "pl.Series") -> str:
     import polars as pl
 
     if present.dtype.is_temporal():
-        return "iso"
+        return "dates"
     numbers = present.cast(pl.Float64, strict=False).drop_nulls()
     numbers = numbers.filter(numbers.is_finite())
     if not len(numbers):
@@ -173,7 +200,7 @@ def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
 
     if values.dtype.is_temporal():
         return values.cast(pl.Datetime("us")).cast(pl.Int64)
-    if unit == "iso":
+    if unit in ("dates", "iso"):
         return _parse_iso(values)
     if unit == "yyyymmdd":
         return _parse_compact(values)
@@ -187,7 +214,7 @@ def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
     return (
         pl.select(pl.when(fractional.is_finite()).then((fractional * factor).round()))
         .to_series()
-        .cast(pl.Int64)
+        .cast(pl.Int64, strict=False)
     )
 
 
@@ -197,6 +224,8 @@ def _parse_iso(values: "pl.Series") -> "pl.Series":
 
     if values.dtype != pl.String:
         return pl.Series([None] * len(values), dtype=pl.Int64)
+    for zone in (" UTC", " GMT"):  # as BigQuery writes it
+        values = values.str.strip_suffix(zone)
     left = pl.select(pl.when(values.str.contains(_ISO_DATE)).then(values)).to_series()
     micros = pl.Series([None] * len(values), dtype=pl.Int64)
     while left.null_count() < len(left):
@@ -220,7 +249,17 @@ def _parse_format(values: "pl.Series", form: str) -> "pl.Series":
     import polars as pl
 
     text = values.cast(pl.String)
-    return text.str.to_datetime(form, time_unit="us", time_zone="UTC", strict=False).cast(pl.Int64)
+    has_hours, has_minutes = (re.search(f"%[-_0]?{letter}", form) for letter in ("[HI]", "M"))
+    if has_hours and not has_minutes:  # polars does not read hours alone
+        text, form = text + " 00", form + " %M"
+    # For polars a fraction without a point has a fixed number of digits.
+    forms = [form.replace("%f", f"%{digits}f") for digits in (3, 6, 9)] if "%f" in form else [form]
+    micros = pl.Series([None] * len(text), dtype=pl.Int64)
+    for one in forms:
+        if micros.null_count() > text.null_count():
+            parsed = text.str.to_datetime(one, time_unit="us", time_zone="UTC", strict=False)
+            micros = micros.fill_null(parsed.cast(pl.Int64))
+    return micros
 
 
 def _formats_of(written: "re.Match[str]") -> tuple[str, str]:

@@ -5,6 +5,7 @@ What a file is, its first bytes tell; names may lie.
 """
 
 import bz2
+import csv
 import gzip
 import lzma
 import re
@@ -13,13 +14,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 from typing import IO
 
 from bert4rec.data.binaries import EXCEL, NUMPY, OFFICE, Binary, is_columnar, recognise
 from bert4rec.data.files import (
+    EncodingError,
     Hints,
     LogFile,
     archive_of,
@@ -27,13 +29,14 @@ from bert4rec.data.files import (
     find_files,
     inspect_file,
     is_log,
+    is_zstd,
+    split_row,
     unreadable,
 )
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
 _ZIP = rb"PK(\x03\x04|\x05\x06)"
 _GZIP = rb"\x1f\x8b"
-_ZSTD = rb"\x28\xb5\x2f\xfd"
 _Opener = Callable[[Path], IO[bytes] | gzip.GzipFile]
 _OPENERS: tuple[tuple[bytes, _Opener], ...] = (
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", bz2.open),
@@ -54,13 +57,26 @@ class _Found:
         except OSError as error:
             raise unreadable(self.path, error, shown=self.shown) from error
 
+    def has_old_line_ends(self) -> bool:
+        """Whether lines end in a carriage return alone, which polars does not take for an end."""
+        head = self.head()
+        begin = _begin_of_gzip(head) if re.match(_GZIP, head) else head
+        return not is_columnar(head) and not is_zstd(head) and b"\r" in begin and b"\n" not in begin
+
 
 def open_files(sources: Sequence[str | Path], scratch: Path, hints: Hints = Hints()) -> list[LogFile]:
     """Every file that `sources` name, ready to be read; copies that this takes lie below `scratch`."""
     found = [file for path in find_files(sources) for file in _open(path, scratch, hints.encoding)]
     if hints.encoding:
         found = [_recode(file, hints.encoding, scratch) for file in found]
-    return [inspect_file(file.path, file.shown, hints.separator) for file in found]
+    else:
+        # As Latin-1 every byte comes back the same; only line ends change.
+        found = [
+            _recode(file, "latin-1", scratch, to="latin-1") if file.has_old_line_ends() else file
+            for file in found
+        ]
+    files = [inspect_file(file.path, file.shown, hints.separator) for file in found]
+    return [_without_blanks_before_quotes(file, scratch) for file in files]
 
 
 def _open(path: Path, scratch: Path, encoding: str | None) -> list[_Found]:
@@ -88,7 +104,7 @@ def _unpack(file: _Found, scratch: Path, encoding: str | None) -> list[_Found]:
         with _damage_of(file.shown), opener(file.path) as packed, target.open("wb") as out:
             shutil.copyfileobj(packed, out, 1 << 20)
         return _unpack(_Found(target, file.shown), scratch, encoding)
-    if re.match(_ZSTD, head):
+    if is_zstd(head):
         content = b""
     if head and (kind := recognise(content, ending_of(file.shown), encoding=encoding)):
         raise _refusal(file.shown, kind)
@@ -129,12 +145,12 @@ def _kind_of_archive(names: list[str]) -> Binary | None:
     return NUMPY if names and all(name.endswith(".npy") for name in names) else None
 
 
-def _recode(file: _Found, encoding: str, scratch: Path) -> _Found:
-    """A copy as plain UTF-8 text, for readers that know nothing else."""
+def _recode(file: _Found, encoding: str, scratch: Path, *, to: str = "utf-8") -> _Found:
+    """A copy as plain text with usual line ends, in UTF-8 for readers that know nothing else."""
     head = file.head()
     if is_columnar(head):
         raise UsageError(f"--encoding goes with text; {file.shown} is none.")
-    if re.match(_ZSTD, head):
+    if is_zstd(head):
         raise UsageError(f"--encoding cannot be used with {file.shown}. Unpack it first.")
     target = _new_path(scratch, file.path.name)
     open_text = gzip.open if re.match(_GZIP, head) else open
@@ -142,7 +158,7 @@ def _recode(file: _Found, encoding: str, scratch: Path) -> _Found:
         with (
             _damage_of(file.shown),
             open_text(file.path, "rt", encoding=encoding) as source,
-            target.open("w", encoding="utf-8") as out,
+            target.open("w", encoding=to) as out,
         ):
             shutil.copyfileobj(source, out, 1 << 20)
     except LookupError as error:
@@ -150,6 +166,36 @@ def _recode(file: _Found, encoding: str, scratch: Path) -> _Found:
     except UnicodeError as error:
         raise DataError(f"{file.shown} cannot be read as {encoding}: {error}.") from error
     return _Found(target, file.shown)
+
+
+def _without_blanks_before_quotes(file: LogFile, scratch: Path) -> LogFile:
+    """A copy of a table whose quotes stand behind blanks (1, "Tea, green"), where polars does not see them."""
+    if not any(_has_blank_before_quote(line, file) for line in file.head):
+        return file
+    with file.path.open("rb") as begin:
+        head = begin.read(4)
+    if is_zstd(head):
+        raise DataError(f"{file.shown} has blanks before quotes. Unpack it first, as with zstd -d.")
+    target = _new_path(scratch, file.path.name)
+    open_text = gzip.open if re.match(_GZIP, head) else open
+    # Bytes that are no UTF-8 come through as they are: the reader will name their line.
+    try:
+        with (
+            _damage_of(file.shown),
+            open_text(file.path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as source,
+            target.open("w", encoding="utf-8", errors="surrogateescape", newline="") as out,
+        ):
+            rows = csv.reader(source, delimiter=file.separator, skipinitialspace=True)
+            csv.writer(out, delimiter=file.separator, lineterminator="\n").writerows(rows)
+    except csv.Error as error:
+        raise DataError(f"{file.shown} cannot be read: {error}.") from error
+    return replace(file, path=target)
+
+
+def _has_blank_before_quote(line: str, file: LogFile) -> bool:
+    if not file.quote or ' "' not in line:
+        return False
+    return any(re.match(' +"', field) for field in split_row(line, file.separator))
 
 
 def _new_path(scratch: Path, name: str) -> Path:
@@ -164,7 +210,8 @@ def _begin_of_gzip(head: bytes) -> bytes:
 
 
 def _refusal(shown: str, kind: Binary) -> DataError:
-    return DataError(f"{shown} is {kind.name}. {kind.advice}")
+    error = EncodingError if kind.is_text else DataError
+    return error(f"{shown} is {kind.name}. {kind.advice}")
 
 
 @contextmanager
