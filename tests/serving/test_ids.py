@@ -124,4 +124,4 @@ def test_a_k_that_is_no_whole_number_is_refused(k: Any, shop: Recommender) -> No
     for ask in (shop.recommend, lambda asked, k: shop.similar(asked[0], k)):
         with pytest.raises(UsageError, match="k is how many items to recommend, a whole number, at least 1"):
             ask(["a"], k)
-    assert len(shop.recommend(["a"], np.int64(2)).items) == 2
+    assert len(shop.recommend(["a"], np.int64(2)).items) == 2  # type: ignore[call-overload]

@@ -1,5 +1,6 @@
 """Evaluation asks what `recommend` is asked: counted again from recommendations, the metrics are the same."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
+from bert4rec.cli.recommend import recommend_command
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
@@ -121,6 +123,20 @@ def test_the_service_leaves_out_what_was_seen_unless_repeats_are_kept_or_the_req
     seen = set(questions(dataset)[0])
     assert seen.isdisjoint(item["item_id"] for item in answer["items"]) == leaves_out
     assert model["exclude_seen"] == (case.rule == "exclude")
+
+
+@pytest.mark.parametrize(("exclude_seen", "left"), [(None, ITEMS), (True, ITEMS - 5)])
+def test_models_that_know_only_their_users_obey_the_data_too(
+    make_dataset: MakeDataset,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    exclude_seen: bool | None,
+    left: int,
+) -> None:
+    histories = [[user % 8 * 5 + place % 5 for place in range(LENGTH)] for user in range(USERS)]
+    run = train_tiny(make_dataset(histories), tmp_path / "run", model="pop")
+    recommend_command(run.path, user="user-0", k=ITEMS, json=True, exclude_seen=exclude_seen)
+    assert len(json.loads(capsys.readouterr().out)["items"]) == left
 
 
 def test_nobody_who_plays_favourites_at_random_is_guessed_more_often_than_can_be(
