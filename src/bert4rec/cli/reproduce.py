@@ -238,7 +238,7 @@ def _print_plan(todo: "list[Job]", datasets: "list[Dataset]", pace: "Pace", plac
         time_left = timedelta(seconds=round(sum(seconds.values())))
         say(f"One after the other, all of them take about {time_left}.")
     if rough:
-        say("Times with ~ are guesses from a few steps with small batches, perhaps two or three times off.")
+        say("Times with ~ are rough guesses from a few steps with small batches.")
 
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Of a container: microseconds of processor time in a period, and the period."""
+SPINS = "1000"
+"""Then a waiting thread sleeps: some ten microseconds, where libgomp's usual 300,000 are milliseconds."""
 
 
 def share_the_machine() -> None:
@@ -17,10 +19,6 @@ def share_the_machine() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() - 1)))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
-SPINS = "1000"
-"""Then a waiting thread sleeps: some ten microseconds, where libgomp's usual 300,000 are milliseconds."""
 
 
 def usable_cores() -> int:
