@@ -206,7 +206,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("compare DATA", 2, "two runs or more"),
         ("compare DATA NOWHERE", 4, "nowhere does not exist; expected a run"),
         ("report NOWHERE", 4, "nowhere does not exist; expected the folder that"),
-        ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: must be whole numbers"),
+        ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: expected whole numbers"),
     ],
 )
 def test_a_slip_is_told_before_torch_is_loaded(

@@ -22,6 +22,16 @@ def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     return [*too_little_to_judge(dataset, split.test), *(warning for warning in found if warning)]
 
 
+def why_nobody(split: Split) -> str:
+    """What leaves a part of the split without anybody to ask."""
+    empty = split.test if len(split.valid) else split.valid
+    if empty.left_out:
+        return (
+            "what comes next was in the history already. To ask about that, prepare it with --repeats keep."
+        )
+    return "too few users act before and after its cuts. Choose other dates, or keep users with three actions and more."
+
+
 def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
     """Why numbers on these targets say little, whatever the model."""
     if not len(targets):

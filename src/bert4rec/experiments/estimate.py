@@ -70,7 +70,11 @@ def _make_up(dataset: Dataset) -> Dataset:
     lengths[chosen] = dataset.lengths[chosen]
     rng = np.random.default_rng(1)
     items = rng.integers(1, dataset.num_items, size=lengths.sum(), endpoint=True, dtype=np.int32)
-    return _MadeUp(dataset.path, dataset.manifest, items, np.concatenate([[0], lengths.cumsum()]), None)
+    manifest = {
+        **dataset.manifest,
+        "repeats": "keep",
+    }  # Random items repeat, and nobody shall be left out for that.
+    return _MadeUp(dataset.path, manifest, items, np.concatenate([[0], lengths.cumsum()]), None)
 
 
 @dataclass(frozen=True)

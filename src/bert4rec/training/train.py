@@ -21,7 +21,7 @@ from bert4rec import __version__
 from bert4rec.artefact import write_manifest, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
-from bert4rec.data.leakage import too_little_to_judge
+from bert4rec.data.leakage import too_little_to_judge, why_nobody
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.protocol import Ranks
@@ -98,7 +98,7 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
     split = make_split(dataset, plan.split)
     if not len(split.valid) or not len(split.test):
         raise DataError(
-            f"The split of {dataset.path} leaves nobody to validate or to test on: {_why_nobody(split)}"
+            f"The split of {dataset.path} leaves nobody to validate or to test on: {why_nobody(split)}"
         )
     for warning in too_little_to_judge(dataset, split.test):
         around.listener.say(f"Warning: {warning}")
@@ -109,15 +109,6 @@ def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
     return Run.open(folder)
-
-
-def _why_nobody(split: Split) -> str:
-    empty = split.test if len(split.valid) else split.valid
-    if empty.left_out:
-        return (
-            "what comes next was in the history already. To ask about that, prepare it with --repeats keep."
-        )
-    return "too few users act before and after its cuts. Choose other dates, or keep users with three actions and more."
 
 
 @dataclass(frozen=True)
@@ -241,7 +232,8 @@ class _Trainer:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
         learned, is_warm = loop.progress.step, loop.is_warm
-        # A GPU has to compile first, and a step that is tried alone says little of one that is replayed.
+        # A GPU has to compile first, and a step tried alone says little of one that is replayed: it is told later.
+        is_told = is_warm
         passes = passes_for(self.forecast.steps_left(stage, learned, steps)) if is_warm else 0
         if self.forecast.is_blank and passes:
             plain = self._plain_scorer(loop.task)
@@ -256,14 +248,14 @@ class _Trainer:
             return judge_among_negatives(scorer, self.dataset, self.split, "valid", device)[SELECTION_METRIC]
 
         def report(progress: Progress, loss: float, steps_per_second: float) -> None:
-            nonlocal learned, is_warm
+            nonlocal learned, is_warm, is_told
             if steps_per_second and is_warm:
-                is_news = self.forecast.is_blank
                 self.forecast.learn_steps(
                     progress.step - learned, (progress.step - learned) / steps_per_second
                 )
-                if is_news:
+                if not is_told and stage == "selection":
                     self.around.listener.say(self.forecast.told(stage, progress.step, steps))
+                is_told = True
             learned, is_warm = progress.step, loop.is_warm
             last = progress.history[-1] if progress.history else {}
             if last.get("step") == progress.step:
