@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser, sync_playwright
 
 from bert4rec.data.dataset import Dataset
@@ -15,6 +16,9 @@ from bert4rec.data.filters import Filters
 from bert4rec.data.log import Log
 from bert4rec.data.prepare import Recipe, prepare
 
+# No test is about time: on a busy machine anything may take long.
+settings.register_profile("calm", deadline=None)
+settings.load_profile("calm")
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
