@@ -80,19 +80,7 @@ def prepare(
         share = (counts["repeats"] - counts["duplicates"]) / (len(sequences) - counts["duplicates"])
         rule: Repeats = recipe.repeats or ("keep" if share >= USUAL_REPEATS else "exclude")
         notes.append(_say_repeats(share, rule, chosen=recipe.repeats is None))
-        for kind in recipe.negatives:
-            drawn = draw_negatives(
-                sequences,
-                offsets,
-                len(item_counts),
-                kind=kind,
-                seed=recipe.seed,
-                # Where a target may be drawn, one more than needed: when the target is left out, as many remain.
-                count=recipe.num_negatives + (rule == "keep"),
-                repeats=rule,
-            )
-            np.save(folder / f"negatives-{kind}.npy", drawn)
-            notes += _say_if_short(drawn, len(item_counts), recipe.num_negatives, rule)
+        notes += _write_candidates(folder, recipe, rule, sequences, offsets, len(item_counts))
         write_manifest(
             folder,
             MANIFEST,
@@ -182,6 +170,27 @@ def _say_repeats(share: float, rule: Repeats, *, chosen: bool) -> str:
     if not chosen:
         return f"{found}. As asked, {meaning[rule]}."
     return f"{found}, so {meaning[rule]}. For the other: --repeats {other}."
+
+
+def _write_candidates(
+    folder: Path,
+    recipe: Recipe,
+    rule: Repeats,
+    sequences: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    num_items: int,
+) -> list[str]:
+    """Draw and write the candidates of each kind; says where there are too few."""
+    notes = []
+    for kind in recipe.negatives:
+        # Where a target may be drawn, one more than needed: when the target is left out, as many remain.
+        count = recipe.num_negatives + (rule == "keep")
+        drawn = draw_negatives(
+            sequences, offsets, num_items, kind=kind, seed=recipe.seed, count=count, repeats=rule
+        )
+        np.save(folder / f"negatives-{kind}.npy", drawn)
+        notes += _say_if_short(drawn, num_items, recipe.num_negatives, rule)
+    return notes
 
 
 def _write_users(path: Path, ids: "pl.Series", users: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
