@@ -155,9 +155,8 @@ def prepare_command(
     refuse_existing(output, MANIFEST, overwrite=overwrite)
     if not source:
         raise UsageError("Name a file, a folder, or a data set such as ml-1m or synthetic.")
-    Recipe(
-        filters=filters.to_filters(0), repeats=repeats
-    )  # What contradicts itself is said before a long reading.
+    # What contradicts itself is said before a long reading.
+    Recipe(filters=filters.to_filters(0), repeats=repeats)
     read = _read_source(source, from_path, like, columns, seed)
     log = read.log
     if columns.items:
