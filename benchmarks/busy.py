@@ -95,18 +95,18 @@ def train() -> None:
     import torch
 
     from bert4rec.data.dataset import Dataset
-    from bert4rec.data.synthetic import World, WorldConfig
+    from bert4rec.tasks.task import TaskInputs
     from bert4rec.training.bench import bench_config
     from bert4rec.training.loop import Loop
-    from bert4rec.training.models import MODELS
-    from bert4rec.training.tasks import Ground
+    from bert4rec.training.specs import MODELS
+    from bert4rec.world.world import World, WorldConfig
 
     world, device = World.generate(WorldConfig()), torch.device("cpu")
     counts = {"counts": {"items": world.config.shape.num_items}}
     dataset = Dataset(Path(), counts, world.sequences() + np.int32(1), world.offsets, None)
     config = bench_config("beauty", dim=64, batch_size=256)
     task = MODELS["bert4rec"].make_task(
-        Ground(dataset, dataset.offsets[1:], config, seed=1, device=device, dtype=None)
+        TaskInputs(dataset, dataset.offsets[1:], config, seed=1, device=device, dtype=None)
     )
     loop = Loop(task, config.training, device=device, seed=1)
     loop.run_steps(2)

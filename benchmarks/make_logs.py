@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bert4rec.data.synthetic import World, like
+from bert4rec.world.world import World, like
 
 SECOND = 1_000_000
 

@@ -26,14 +26,14 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from bert4rec.data.histories import Histories, training_histories
+from bert4rec.export.exporter import export_model
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.settings import ModelConfig
-from bert4rec.serving.bulk import USERS_PER_PART, Request, recommend_file
-from bert4rec.serving.catalogue import Catalogue
-from bert4rec.serving.engine import by_rows
-from bert4rec.serving.export import export_model
-from bert4rec.serving.recommender import Question, Recommender
-from bert4rec.serving.torch_engine import TorchEngine
+from bert4rec.recommend.bulk import USERS_PER_PART, Request, recommend_file
+from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.engine import by_rows
+from bert4rec.recommend.recommender import Question, Recommender
+from bert4rec.recommend.torch_engine import TorchEngine
 from bert4rec.training.bench import MAX_LENGTH, synthetic_dataset
 from bert4rec.training.device import Placement, place
 

@@ -122,7 +122,7 @@ def events_per_second(port: int) -> float:
 
 def import_seconds() -> float:
     program = (
-        "import time; t = time.perf_counter(); import bert4rec.serving.server; print(time.perf_counter() - t)"
+        "import time; t = time.perf_counter(); import bert4rec.service.server; print(time.perf_counter() - t)"
     )
     command = [sys.executable, "-c", program]
     return min(float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(3))
@@ -157,12 +157,12 @@ def server(kind: str, model: Path, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def serve(model: Path, folder: Path, *, batched: bool) -> None:
-    from bert4rec.serving import models
-    from bert4rec.serving.app import Settings
-    from bert4rec.serving.batcher import Batcher
-    from bert4rec.serving.models import Found
-    from bert4rec.serving.recommender import Question
-    from bert4rec.serving.server import serve
+    from bert4rec.recommend.recommender import Question
+    from bert4rec.service import served_models as models
+    from bert4rec.service.app import Settings
+    from bert4rec.service.batcher import Batcher
+    from bert4rec.service.served_models import Found
+    from bert4rec.service.server import serve
 
     class InTheHandler(Batcher[Question, Found]):
         """What a service without batching does: the model is called where the request is handled."""
@@ -181,10 +181,10 @@ def serve(model: Path, folder: Path, *, batched: bool) -> None:
 def make(target: Path) -> None:
     import torch
 
+    from bert4rec.export.exporter import export_model
     from bert4rec.models.bert4rec import BERT4Rec
     from bert4rec.models.settings import ModelConfig
-    from bert4rec.serving.catalogue import Catalogue
-    from bert4rec.serving.export import export_model
+    from bert4rec.recommend.catalogue import Catalogue
 
     model = BERT4Rec(NUM_ITEMS, ModelConfig(dim=DIM, max_length=MAX_LENGTH), torch.Generator().manual_seed(1))
     numbers = range(1, NUM_ITEMS + 1)

@@ -1,5 +1,6 @@
 """Shared by all tests: small datasets, the real data where it lies beside the checkout, no silent skips in CI."""
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +14,10 @@ from playwright.sync_api import Browser, sync_playwright
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
-from bert4rec.data.log import Log
 from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.logs.log import Log
+from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.recommender import Recommender
 
 # No test is about time: on a busy machine anything may take long.
 settings.register_profile("calm", deadline=None)
@@ -58,6 +61,49 @@ def log_of(histories: Sequence[Sequence[int]], times: Sequence[int] | None = Non
         user_ids=pl.Series("id", [f"user-{i}" for i in range(len(histories))]),
         item_ids=pl.Series("id", [f"item-{i}" for i in range(int(items.max(initial=0)) + 1)]),
     )
+
+
+NUM_ITEMS = 60
+
+
+@pytest.fixture(scope="session")
+def exported_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights; items i1 to i60, the first being the most popular. Exporting takes seconds, so all share one."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "exported-model"
+    with (shared / "exported-model.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _export(folder)
+    return folder
+
+
+def _export(folder: Path) -> None:
+    import torch
+
+    from bert4rec.export.exporter import export_model
+    from bert4rec.models.bert4rec import BERT4Rec
+    from bert4rec.models.settings import ModelConfig
+
+    generator = torch.Generator().manual_seed(1)
+    model = BERT4Rec(NUM_ITEMS, ModelConfig(dim=16, layers=1, heads=2, max_length=20), generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    numbers = range(1, NUM_ITEMS + 1)
+    catalogue = Catalogue(
+        ids=[f"i{number}" for number in numbers],
+        titles=[f"Film {number:03}" for number in numbers],
+        counts=np.arange(NUM_ITEMS, 0, -1, dtype=np.int64),
+    )
+    export_model(model, catalogue, folder, name="films")
+
+
+@pytest.fixture(scope="session")
+def recommender(exported_model: Path) -> Recommender:
+    return Recommender.load(exported_model)
 
 
 # Not for the whole session: Playwright keeps an event loop running, and other tests want their own.

@@ -10,33 +10,46 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "bert4rec"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
+BASE = {"errors", "artefact", "frames"}
+DATA = {*BASE, "plotting", "logs", "data"}
+LEARNING = {*DATA, "models", "tasks", "evaluation"}
 MAY_IMPORT = {
     "errors": set(),
     "artefact": {"errors"},
     "plotting": {"errors"},
-    "data": {"errors", "artefact", "plotting"},
-    "models": {"errors", "data"},
-    "evaluation": {"errors", "data"},
-    "training": {"errors", "artefact", "data", "models", "evaluation"},
-    "experiments": {"errors", "artefact", "plotting", "data", "models", "evaluation", "training"},
-    "serving": {"errors", "artefact", "data"},
+    "frames": {"errors"},
+    "logs": BASE,
+    "data": {*BASE, "plotting", "logs"},
+    "world": DATA,
+    "sources": {*DATA, "world"},
+    "models": DATA,
+    "tasks": {*DATA, "models"},
+    "evaluation": DATA,
+    "training": {*LEARNING, "world"},
+    "recommend": DATA,
+    "export": {*LEARNING, "training", "recommend"},
+    "service": {*DATA, "recommend"},
+    "api": {*LEARNING, "sources", "world", "training", "recommend", "export", "service"},
+    "demo": {*LEARNING, "world", "training"},
+    "paper": {*LEARNING, "world", "training", "demo"},
 }
 """Part → parts it may import. The command line, which only parses, calls and prints, may import all of them."""
 
 TORCH_PATH = {
-    "serving/torch_engine.py": {"models", "training"},
-    "serving/export.py": {"models", "training"},
-    "serving/verify.py": {"evaluation", "training"},
-    "serving/known_users.py": {"training"},
+    "recommend/torch_engine.py": {"models", "tasks", "training"},
+    "recommend/known_users.py": {"training"},
 }
 """What a service never loads: it may import more, and torch at the top."""
 
 HEAVY = {"torch", "polars", "matplotlib", "pydantic", "mlflow", "tensorboard", "onnxruntime", "fastapi"}
 MAY_LOAD_AT_ONCE = {
     "models": {"torch"},
+    "tasks": {"torch"},
     "training": {"torch", "pydantic"},
-    "experiments": {"torch"},
-    "serving": {"pydantic", "fastapi"},
+    "export": {"torch"},
+    "demo": {"torch"},
+    "paper": {"torch"},
+    "service": {"pydantic", "fastapi"},
 }
 """Part → heavy libraries its modules may import at the top."""
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from bert4rec.artefact import write_manifest
-from bert4rec.cli.data import stats_command
-from bert4rec.cli.results import compare_command, evaluate_command
+from bert4rec.cli.evaluate_command import compare_command, evaluate_command
+from bert4rec.cli.prepare_command import stats_command
 from bert4rec.data.dataset import Dataset
-from bert4rec.serving.export import export_run
-from bert4rec.serving.recommender import Recommender
+from bert4rec.evaluation.judge import load_ranks, save_ranks
+from bert4rec.export.exporter import export_run
+from bert4rec.recommend.recommender import Recommender
 from bert4rec.training.checkpoint import load_tensors
-from bert4rec.training.judge import load_ranks, save_ranks
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import MANIFEST, SCHEMA, Run
 from tests.conftest import MakeDataset

@@ -1,3 +1,53 @@
-"""BERT4Rec: predict what each user does next from what they did before."""
+"""Sequential recommendation: from a log of who did what to what comes next.
+
+    dataset = bert4rec.prepare(log, user="user_id", item="item_id", time="ts")
+    run = bert4rec.train(dataset, "run")
+    bert4rec.load(run).recommend(["a", "b"], k=10)
+
+Everything is loaded when it is first used: the import itself takes milliseconds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
+    from bert4rec.recommend.recommender import Recommender
+    from bert4rec.training.run import Run
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Bert4RecError": "errors",
+    "DataError": "errors",
+    "Dataset": "data.dataset",
+    "NotFoundError": "errors",
+    "Recommender": "recommend.recommender",
+    "Run": "training.run",
+    "UsageError": "errors",
+}
+"""Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
+
+__all__ = [
+    "Bert4RecError",
+    "DataError",
+    "Dataset",
+    "NotFoundError",
+    "Recommender",
+    "Run",
+    "UsageError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

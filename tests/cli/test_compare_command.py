@@ -4,7 +4,7 @@ from math import sqrt
 
 import pytest
 
-from bert4rec.cli.results import compare_command
+from bert4rec.cli.evaluate_command import compare_command
 from tests.training.test_comparison import WIDER, Plant, plant  # noqa: F401
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
+from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.models.pop import Pop
 from bert4rec.models.settings import PopConfig
-from bert4rec.training.judge import judge, metrics_of
 
 
 def bert4rec(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

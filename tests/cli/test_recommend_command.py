@@ -12,16 +12,16 @@ from bert4rec.cli import app
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.errors import Bert4RecError, UsageError
-from bert4rec.serving import verify
-from bert4rec.serving.known_users import user_number
-from bert4rec.serving.recommender import Recommender
-from bert4rec.serving.verify import Comparison
-from bert4rec.training.judge import judge, metrics_of
+from bert4rec.evaluation.judge import judge, metrics_of
+from bert4rec.export import verify
+from bert4rec.export.verify import Comparison
+from bert4rec.recommend.known_users import user_number
+from bert4rec.recommend.recommender import Recommender
 from bert4rec.training.run import Run
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import MakeDataset, log_of
-from tests.serving.test_recommender import CPU
-from tests.serving.tiny import untrained_run
+from tests.recommend.test_recommender import CPU
+from tests.recommend.tiny import untrained_run
 from tests.training.tiny import random_histories
 
 

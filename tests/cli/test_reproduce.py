@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from bert4rec.cli.report import report_command
-from bert4rec.cli.reproduce import Board, reproduce_command
+from bert4rec.cli.report_command import report_command
+from bert4rec.cli.reproduce_command import Board, reproduce_command
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import Bert4RecError, NotFoundError
-from bert4rec.experiments import estimate
-from bert4rec.experiments.jobs import mark_of
-from bert4rec.experiments.ledger import Ledger
-from bert4rec.experiments.runner import Outcome, Tally
+from bert4rec.paper.runs import estimate
+from bert4rec.paper.runs.jobs import mark_of
+from bert4rec.paper.runs.ledger import Ledger
+from bert4rec.paper.runs.runner import Outcome, Tally
 from bert4rec.training.checkpoint import load_tensors
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import log_of
-from tests.experiments.tiny import pretended_job
+from tests.paper.tiny import pretended_job
 from tests.training.tiny import random_histories
 
 FULL = ("bert4rec", "reproduce", "table3", "--data", "small")

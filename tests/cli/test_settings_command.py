@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.cli.settings import settings_document
+from bert4rec.cli.settings_command import settings_document
 from bert4rec.training.config import SECTIONS, list_settings, make_config
 from bert4rec.training.presets import load_preset
 from tests.cli.test_data_commands import bert4rec

@@ -10,13 +10,13 @@ from queue import SimpleQueue
 import pytest
 
 from bert4rec.artefact import held
+from bert4rec.cli.evaluate_command import evaluate_command
 from bert4rec.cli.heartbeat import Heartbeat
-from bert4rec.cli.results import evaluate_command
-from bert4rec.cli.train import LiveLine, train_command
+from bert4rec.cli.train_command import LiveLine, train_command
 from bert4rec.training.loop import Interrupted, Progress
-from bert4rec.training.models import MODELS
 from bert4rec.training.presets import preset_names
 from bert4rec.training.run import Run
+from bert4rec.training.specs import MODELS
 from bert4rec.training.train import Pace
 from tests.cli.test_data_commands import bert4rec, write_log
 from tests.conftest import MakeDataset
@@ -135,7 +135,7 @@ def test_a_line_of_progress_tells_all_in_80_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("bert4rec.cli.train.say", told.append)
+    monkeypatch.setattr("bert4rec.cli.train_command.say", told.append)
     line = LiveLine()
     line.stage("selection", 12_000)
     mark = {"step": 11_000, "loss": 5.12345, "value": 0.5182}
@@ -150,8 +150,8 @@ def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyP
     """Also while a validation takes minutes: it says what is going on, and how much of the time is left by now."""
     told: SimpleQueue[str] = SimpleQueue()
     now = [100.0]
-    monkeypatch.setattr("bert4rec.cli.train.say", told.put)
-    monkeypatch.setattr("bert4rec.cli.train.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("bert4rec.cli.train_command.say", told.put)
+    monkeypatch.setattr("bert4rec.cli.train_command.time.monotonic", lambda: now[0])
     monkeypatch.setattr("bert4rec.cli.heartbeat.SILENCE", 0.01)
     with LiveLine() as line:
         assert told.get(timeout=60) == "Getting ready."

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.filters import Filters
-from bert4rec.data.items import join_items, read_items
 from bert4rec.data.leakage import split_warnings
-from bert4rec.data.log import Log, encode
 from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.data.splits import make_split
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.logs.items import join_items, read_items
+from bert4rec.logs.log import Log, encode
 from tests.conftest import MakeDataset
 
 EVERYTHING = Recipe(filters=Filters(min_user_actions=0), num_negatives=3)

@@ -10,11 +10,11 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Packed, Padded, Watched
 from bert4rec.models.bert4rec import BERT4Rec, Layer
 from bert4rec.models.settings import ModelConfig
-from bert4rec.training.batches import Batch, Batches
-from bert4rec.training.cloze import Hiding, append_mask
-from bert4rec.training.losses import cloze_loss
-from bert4rec.training.objectives import Cloze
-from bert4rec.training.windows import cut_windows
+from bert4rec.tasks.batches import Batch, Batches
+from bert4rec.tasks.cloze import MaskedItems, append_mask
+from bert4rec.tasks.losses import cloze_loss
+from bert4rec.tasks.objectives import Cloze
+from bert4rec.tasks.windows import cut_windows
 
 NUM_ITEMS = 11
 MASK = NUM_ITEMS + 1
@@ -234,7 +234,7 @@ def test_a_cycle_is_learned_perfectly() -> None:
     sequences = torch.cat([1 + (first + torch.arange(length)) % cycle for first in range(40)]).int()
     offsets = np.arange(0, len(sequences) + 1, length)
     windows = cut_windows(offsets[:-1], offsets[1:], max_length=8, step_share=0.5)
-    hiding = Hiding(Cloze(0.2), cycle + 1)
+    hiding = MaskedItems(Cloze(0.2), cycle + 1)
     batches = Batches(sequences, windows, hiding, max_length=8, batch_size=16, seed=0)
     config = replace(WITHOUT_DROPOUT, dim=64, heads=2, max_length=8)
     model = BERT4Rec(cycle, config, torch.Generator().manual_seed(0))

@@ -13,7 +13,7 @@ from bert4rec.data.splits import leave_one_out
 from bert4rec.evaluation.protocol import Scorer
 from bert4rec.training.config import make_config
 from bert4rec.training.loop import Loop
-from bert4rec.training.models import MODELS
+from bert4rec.training.specs import MODELS
 from tests.evaluation.tiny import dataset_of
 from tests.training.tiny import CPU, make_task, tiny_config
 

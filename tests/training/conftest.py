@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert4rec.training import pairs
+from bert4rec.tasks import pairs
 
 
 @pytest.fixture(autouse=True)

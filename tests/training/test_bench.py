@@ -1,6 +1,6 @@
 import pytest
 
-from bert4rec.cli.bench import train as bench_train
+from bert4rec.cli.bench_command import train as bench_train
 from bert4rec.training import bench
 from bert4rec.training.bench import bench_training
 from bert4rec.training.device import place

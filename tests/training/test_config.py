@@ -9,8 +9,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.training.config import LIMITS, make_config, settings_by_size
 from bert4rec.training.loop import Hooks, Loop
-from bert4rec.training.models import MODELS
 from bert4rec.training.presets import load_preset, preset_names
+from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, make_task, random_histories, tiny_config
 

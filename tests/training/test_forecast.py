@@ -11,8 +11,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.training import train
 from bert4rec.training.forecast import Costs, Forecast, in_words
 from bert4rec.training.loop import Interrupted, Loop
-from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan
+from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, Witness, after, make_task, random_histories, tiny_config, train_tiny
 

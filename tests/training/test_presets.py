@@ -1,8 +1,8 @@
 import pytest
 
 from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.training.models import MODELS
 from bert4rec.training.presets import load_preset, refuse_unknown
+from bert4rec.training.specs import MODELS
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest_one() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.experiments.cases import Facts
+from bert4rec.paper.experiments.cases import Facts
 from bert4rec.training.results import (
     JUDGED,
     append_lines,

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.shapes import Shape
-from bert4rec.data.synthetic import World, WorldConfig
 from bert4rec.training.config import make_config
 from bert4rec.training.loop import Loop
+from bert4rec.world.shapes import Shape
+from bert4rec.world.world import World, WorldConfig
 from tests.training.tiny import CPU, make_task
 
 RECORDED = Path(__file__).with_name("trace.json")

@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bert4rec.cli.results import evaluate_command
+from bert4rec.cli.evaluate_command import evaluate_command
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import DataError, UsageError
+from bert4rec.evaluation.judge import judge, load_ranks, metrics_of
 from bert4rec.evaluation.metrics import METRICS, summarise
 from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.device import place
-from bert4rec.training.judge import judge, load_ranks, metrics_of
 from bert4rec.training.loop import Interrupted
-from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan, Run
+from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, tiny_config, train_tiny
 

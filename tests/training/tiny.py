@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec, leave_one_out
+from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Progress
-from bert4rec.training.models import MODELS
 from bert4rec.training.run import Plan, Run, Stage
-from bert4rec.training.tasks import Ground
-from bert4rec.training.train import Pace, Surroundings, train
+from bert4rec.training.specs import MODELS
+from bert4rec.training.train import Pace, RunContext, train
 
 CPU = torch.device("cpu")
 TRAINING = {
@@ -84,7 +84,7 @@ def make_task(
     """A fresh model and what it learns before `end`, or before the targets of `part`."""
     if end is None:
         end = leave_one_out(dataset).training_end(part)
-    return MODELS[model].make_task(Ground(dataset, end, config, seed=seed, device=CPU, dtype=None))
+    return MODELS[model].make_task(TaskInputs(dataset, end, config, seed=seed, device=CPU, dtype=None))
 
 
 def random_histories(users: int = 30, items: int = 20, seed: int = 0) -> list[list[int]]:
@@ -131,9 +131,7 @@ def train_tiny(
         dataset, model, config, preset=None, seed=seed, split=split, refit=refit, test=test
     )
     placement = Placement(CPU, None)
-    return train(
-        dataset, folder, plan, Surroundings(placement, witness or Witness(), should_stop=should_stop)
-    )
+    return train(dataset, folder, plan, RunContext(placement, witness or Witness(), should_stop=should_stop))
 
 
 def after(calls: int) -> Callable[[], bool]:

@@ -33,29 +33,29 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says that it was interrupted.
 )
 _COMMANDS = {
-    "demo": ("demo:demo_command", "See what this does: built-in data, models, metrics, a report."),
-    "prepare": ("data:prepare_command", "Turn an interaction log into a dataset folder."),
-    "train": ("train:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
-    "settings": ("settings:settings_command", "List what `train --set` can change."),
+    "demo": ("demo_command:demo_command", "See what this does: built-in data, models, metrics, a report."),
+    "prepare": ("prepare_command:prepare_command", "Turn an interaction log into a dataset folder."),
+    "train": ("train_command:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
+    "settings": ("settings_command:settings_command", "List what `train --set` can change."),
     "evaluate": (
-        "results:evaluate_command",
+        "evaluate_command:evaluate_command",
         "Judge a run on validation or test items, by slices of users and items.",
     ),
-    "compare": ("results:compare_command", "Compare runs, with intervals and significance tests."),
+    "compare": ("evaluate_command:compare_command", "Compare runs, with intervals and significance tests."),
     "reproduce": (
-        "reproduce:reproduce_command",
+        "reproduce_command:reproduce_command",
         "Re-run a table or figure of the paper, beside its numbers.",
     ),
-    "report": ("report:report_command", "Make a page of all results, beside the paper's."),
+    "report": ("report_command:report_command", "Make a page of all results, beside the paper's."),
     "recommend": (
-        "recommend:recommend_command",
+        "recommend_command:recommend_command",
         "Recommend items for a history, a user, or everybody in a file.",
     ),
-    "export": ("export:export_command", "Turn a run into a model that is served without torch."),
-    "stats": ("data:stats_command", "Show what a dataset looks like."),
-    "serve": ("serve:serve_command", "Answer requests for recommendations over HTTP."),
+    "export": ("export_command:export_command", "Turn a run into a model that is served without torch."),
+    "stats": ("prepare_command:stats_command", "Show what a dataset looks like."),
+    "serve": ("serve_command:serve_command", "Answer requests for recommendations over HTTP."),
 }
-app.command("bert4rec.cli.bench:app", name="bench", help="Measure speed and memory on this machine.")
+app.command("bert4rec.cli.bench_command:app", name="bench", help="Measure speed and memory on this machine.")
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.data.times import format_moment
 from bert4rec.errors import DataError, UsageError
+from bert4rec.logs.times import format_moment
 
 Mask = NDArray[np.bool_]
 

@@ -13,10 +13,10 @@ from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest
 from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset, Repeats
 from bert4rec.data.filters import Actions, Filters, apply_filters, duplicates, repeats
-from bert4rec.data.log import Log
 from bert4rec.data.negatives import NegativeKind, draw_negatives
 from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import UsageError
+from bert4rec.logs.log import Log
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before
-from bert4rec.data.times import format_moment, parse_moment
 from bert4rec.errors import DataError, UsageError
+from bert4rec.logs.times import format_moment, parse_moment
 
 Part = Literal["valid", "test"]
 SplitKind = Literal["leave-one-out", "time"]

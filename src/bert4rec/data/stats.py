@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.times import format_moment
+from bert4rec.logs.times import format_moment
 
 CURVE_POINTS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Shares of the catalogue, most popular first, at which the popularity curve is given."""

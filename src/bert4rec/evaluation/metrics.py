@@ -3,6 +3,8 @@
 HR@1 and NDCG@1 are the same number, which is why the paper, and this project, name only the first.
 """
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,12 @@ from bert4rec.errors import DataError, UsageError
 
 METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 """The six of the paper's Table 2."""
+
+
+def metrics_at(cutoffs: Iterable[int]) -> tuple[str, ...]:
+    """The names of HR and NDCG at these cut-offs, and MRR."""
+    places = sorted(set(cutoffs))
+    return (*(f"HR@{k}" for k in places), *(f"NDCG@{k}" for k in places if k > 1), "MRR")
 
 
 def metric_per_user(ranks: NDArray[np.int32], metric: str) -> NDArray[np.float64]:
@@ -24,8 +32,8 @@ def metric_per_user(ranks: NDArray[np.int32], metric: str) -> NDArray[np.float64
     return np.where(places <= int(cutoff), gains, 0.0)
 
 
-def summarise(ranks: NDArray[np.int32]) -> dict[str, float]:
-    """The mean of each of the paper's metrics over all users."""
+def summarise(ranks: NDArray[np.int32], metrics: Sequence[str] = METRICS) -> dict[str, float]:
+    """The mean of each metric over all users."""
     if not len(ranks):
         raise DataError("There is no user to judge the model by: the chosen part of the split is empty.")
-    return {metric: float(metric_per_user(ranks, metric).mean()) for metric in METRICS}
+    return {metric: float(metric_per_user(ranks, metric).mean()) for metric in metrics}

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING, Dataset
-from bert4rec.data.synthetic import World, like
-from bert4rec.training.cloze import num_hidden
+from bert4rec.tasks.cloze import num_hidden
+from bert4rec.tasks.task import TaskInputs
+from bert4rec.tasks.windows import Windows, cut_windows
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import STEPS_BEFORE_CAPTURE, Loop
-from bert4rec.training.models import MODELS
-from bert4rec.training.tasks import Ground
-from bert4rec.training.windows import Windows, cut_windows
+from bert4rec.training.specs import MODELS
+from bert4rec.world.world import World, like
 
 MASK_PROBABILITY = {"ml-1m": 0.2, "ml-20m": 0.2, "beauty": 0.6, "steam": 0.4}
 MAX_LENGTH = {"ml-1m": 200, "ml-20m": 200, "beauty": 50, "steam": 50}
@@ -115,7 +115,7 @@ def time_ours(
     dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
 ) -> Speed:
     _forget_peak(placement)
-    ground = Ground(
+    ground = TaskInputs(
         dataset, dataset.offsets[1:], config, seed=1, device=placement.device, dtype=placement.dtype
     )
     task = MODELS["bert4rec"].make_task(ground)

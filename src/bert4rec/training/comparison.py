@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bert4rec.data.splits import Part
 from bert4rec.errors import DataError, UsageError
+from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users, paired_t_test
-from bert4rec.training.judge import load_ranks
 from bert4rec.training.run import Run
 
 SURE, LIKELY = 0.01, 0.05

@@ -5,7 +5,7 @@ Needs no torch, so that a slip in a setting is told at once.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -19,7 +19,7 @@ from bert4rec.models.settings import (
     NCFConfig,
     PopConfig,
 )
-from bert4rec.training.objectives import (
+from bert4rec.tasks.objectives import (
     BatchRanking,
     Cloze,
     NextItem,
@@ -28,7 +28,10 @@ from bert4rec.training.objectives import (
     SampledRanking,
     SkippingPointwise,
 )
-from bert4rec.training.presets import did_you_mean
+from bert4rec.training.presets import did_you_mean, load_preset, refuse_unknown
+
+if TYPE_CHECKING:
+    from bert4rec.data.dataset import Dataset
 
 PASSES, FEWEST_STEPS = 300, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
@@ -135,6 +138,19 @@ _PLAIN_WORDS = {
     "float_parsing": "must be a number",
     "finite_number": "must be a finite number",
 }
+
+
+def choose_config(
+    dataset: "Dataset", model: str, preset: str | None = None, settings: Iterable[str] = ()
+) -> RunConfig:
+    """The complete settings: those of the preset, or usual ones for data of this size, and what was said."""
+    refuse_unknown(model, preset)
+    if preset:
+        values = load_preset(model, preset)
+    else:
+        sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
+        values = settings_by_size(model, settings, **sizes)
+    return make_config(model, values, settings)
 
 
 def settings_by_size(

@@ -10,9 +10,9 @@ import numpy as np
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Targets
 from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
+from bert4rec.tasks.task import ModelScorer
 from bert4rec.training.loop import Loop
 from bert4rec.training.run import Plan, Stage
-from bert4rec.training.tasks import ModelScorer
 
 MEMORY = 60.0
 """Seconds after which a step counts a third: a stalled second does not show, a lasting slow-down does."""

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from bert4rec.errors import DataError
+from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.training.judge import load_ranks
 from bert4rec.training.run import Run
 
 JUDGED = ("dataset", "data_checksum", "candidates_checksum", "protocol")

@@ -25,12 +25,12 @@ from bert4rec.artefact import read_manifest, verify_files, write_manifest, write
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.evaluation.judge import has_ranks, load_ranks, save_ranks
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
-from bert4rec.training.judge import has_ranks, load_ranks, save_ranks
-from bert4rec.training.models import MODELS
+from bert4rec.training.specs import MODELS
 
 MANIFEST = "run.json"
 SCHEMA = 1

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,17 +23,18 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.leakage import too_little_to_judge, why_nobody
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
+from bert4rec.evaluation.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.models.pop import Pop
+from bert4rec.tasks.task import ModelScorer, TaskInputs
 from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
 from bert4rec.training.forecast import Forecast, measure, passes_for
-from bert4rec.training.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.training.loop import Hooks, Interrupted, Loop, Progress, Task
-from bert4rec.training.models import MODELS, Kind
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
-from bert4rec.training.tasks import Ground, ModelScorer
+from bert4rec.training.specs import MODELS, ModelSpec
 
 SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
@@ -43,8 +43,6 @@ LATE = 0.9
 """Share of the steps after which a best validation says that more steps might have given more."""
 LEARNED = 1.5
 """What a model must have in multiples of what popularity has, or it is likely to have learned nothing else."""
-DECISIVE = ("data", "models", "evaluation", "training")
-"""Parts of the package whose code decides what comes out of a run."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """What does not decide the outcome of a run: where it happens and who watches."""
 
     placement: Placement
@@ -82,7 +80,9 @@ class Surroundings:
     began: float = field(default_factory=time.perf_counter)
 
 
-def train(dataset: Dataset, folder: Path, plan: Plan, around: Surroundings, kind: Kind | None = None) -> Run:
+def train(
+    dataset: Dataset, folder: Path, plan: Plan, around: RunContext, kind: ModelSpec | None = None
+) -> Run:
     """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`.
 
     A run that is finished already is returned as it is. An experiment may hand in a `kind` of its own, with
@@ -127,8 +127,8 @@ class _Trainer:
     split: Split
     folder: Path
     plan: Plan
-    around: Surroundings
-    kind: Kind
+    around: RunContext
+    kind: ModelSpec
     is_resumed: bool
     """Whether an earlier call began it."""
     forecast: Forecast
@@ -195,7 +195,7 @@ class _Trainer:
     def _task(self, part: Part) -> Any:
         """A fresh model, and what it is to learn before the targets of `part`."""
         plan, placement = self.plan, self.around.placement
-        ground = Ground(
+        ground = TaskInputs(
             self.dataset,
             self.split.training_end(part),
             plan.config,
@@ -382,13 +382,3 @@ class _Trainer:
         ]  # The candidates tell, and runs that were begun before it was recorded can go on.
         plan = json.dumps([stage, decisive], sort_keys=True)
         return hashlib.sha256(plan.encode()).hexdigest()
-
-
-@cache
-def code_checksum() -> str:
-    """Tells one state of the code that decides results from another, also where there is no git."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(each for part in DECISIVE for each in (package / part).rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:12]

@@ -1,0 +1,74 @@
+"""`bert4rec bench`: speed and memory on this machine."""
+
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from bert4rec.cli.console import print_json, print_table
+from bert4rec.cli.needs import require_torch
+from bert4rec.cli.prepare_command import Flag
+
+app = App(name="bench", help="Measure speed and memory on this machine.")
+
+
+@app.command
+def train(
+    *,
+    like: Literal["ml-1m", "beauty", "steam", "ml-20m"] = "ml-1m",
+    dim: int = 64,
+    batch_size: int = 256,
+    items: int | None = None,
+    device: str = "auto",
+    compile_step: Annotated[bool, Parameter(name="--compile")] = True,
+    plain: bool = True,
+    json: Flag = False,
+) -> None:
+    """Time training on synthetic data of a data set's shape, beside a plain PyTorch loop in the same process.
+
+    Parameters
+    ----------
+    like
+        Whose number of users and items, lengths and popularity to imitate.
+    dim
+        Width of the model.
+    batch_size
+        Sequences a step.
+    items
+        Another, larger size of the catalogue, such as 1000000.
+    device
+        auto, cpu, cuda or cuda:1.
+    compile_step
+        Compile the training step where that helps: on a GPU.
+    plain
+        Also time the plain loop.
+    json
+        Print the figures as JSON.
+    """
+    require_torch()
+    from bert4rec.training.bench import bench_training
+    from bert4rec.training.device import place
+
+    placement = place(device)
+    found = bench_training(
+        like,
+        placement,
+        dim=dim,
+        batch_size=batch_size,
+        num_items=items,
+        compile_step=compile_step,
+        plain=plain,
+    )
+    found["device_shared"] = placement.is_shared
+    if json:
+        print_json(found)
+        return
+    rows = [
+        ("samples/s", f"{found['samples_per_second']:,.0f}"),
+        ("tokens/s", f"{found['tokens_per_second']:,.0f}"),
+    ]
+    rows.append(("share of the arithmetic limit", f"{found['share_of_arithmetic_limit']:.1%}"))
+    rows.append(("peak memory, GiB", f"{found['peak_memory_gib']:.2f}"))
+    if plain:
+        rows.append(("plain loop, samples/s", f"{found['plain']['samples_per_second']:,.0f}"))
+        rows.append(("ratio", f"{found['ratio']:.1f}"))
+    print_table([f"{like}'s shape, d={dim}, batch {batch_size}, {found['device']}", ""], rows)

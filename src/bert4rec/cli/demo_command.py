@@ -1,0 +1,121 @@
+"""`bert4rec demo`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.table import Table
+
+from bert4rec.cli.console import print_json, print_table, results, say, this_command
+from bert4rec.cli.needs import require_torch
+from bert4rec.cli.prepare_command import Flag, Seed
+from bert4rec.cli.train_command import LiveLine
+
+if TYPE_CHECKING:
+    from bert4rec.demo.demo import Demo, Example
+
+
+def demo_command(
+    *,
+    output: Annotated[Path, Parameter(alias="-o")] = Path("demo"),
+    seed: Seed = 1,
+    overwrite: Flag = False,
+    json: Flag = False,
+) -> None:
+    """See what this does, in a few minutes: built-in data, BERT4Rec, eight baselines, the best possible, a report.
+
+    Parameters
+    ----------
+    output
+        Folder for the dataset, the run and report.html.
+    seed
+        Of the built-in world and of training.
+    overwrite
+        Replace what an earlier demo left.
+    json
+        Print the metrics as JSON.
+    """
+    began = time.perf_counter()
+    require_torch()
+    from bert4rec.cli.stopping import StopSwitch
+    from bert4rec.cli.train_command import clear_run
+    from bert4rec.demo.demo import run_demo, run_folder
+    from bert4rec.demo.demo_page import write_page
+    from bert4rec.training.device import place
+    from bert4rec.training.specs import MODELS
+    from bert4rec.training.train import RunContext
+
+    for model in MODELS:
+        clear_run(run_folder(output, model), overwrite=overwrite)
+
+    def last_words() -> str:
+        return f"Start anew with: {this_command()} demo -o {output} --overwrite"
+
+    with StopSwitch(last_words) as switch, DemoLine() as line:
+        around = RunContext(place(), line, should_stop=switch.is_on, began=began)
+        try:
+            demo = run_demo(output, around, seed=seed, overwrite=overwrite)
+            if switch.is_on():  # Since the last model was trained.
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            say(last_words())
+            raise
+    next_command = _export(demo.run_folder, output / "model")
+    write_page(demo, output / "report.html", next_command=next_command)
+    if json:
+        print_json({"metrics": demo.metrics, "share_of_best": demo.share_of_best})
+        return
+    _print(demo)
+    say(f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}.")
+    say(f"Ask the model yourself: {next_command}\nthen open http://127.0.0.1:8000 in a browser.")
+
+
+class DemoLine(LiveLine):
+    """Without warnings: the demo stops early on purpose, and nobody is asked to train longer."""
+
+    def say(self, text: str) -> None:
+        if not text.startswith("Warning"):
+            super().say(text)
+
+
+def _export(run: Path, model: Path) -> str:
+    """Write the demo's model for the service, and return the command that serves it."""
+    from bert4rec.cli.export_command import require_exporters
+    from bert4rec.data.dataset import Dataset
+    from bert4rec.export.exporter import export_run
+    from bert4rec.training.run import Run
+
+    require_exporters()
+    finished = Run.open(run)
+    export_run(finished, model, sampled_from=Dataset.open(finished.plan.dataset), overwrite=True)
+    return f"{this_command()} serve {model}"
+
+
+def _print(demo: "Demo") -> None:
+    rows = [
+        (
+            name,
+            *(
+                f"{metrics[protocol][each]:.4f}"
+                for protocol in ("full", "sampled")
+                for each in ("HR@10", "NDCG@10")
+            ),
+        )
+        for name, metrics in demo.metrics.items()
+    ]
+    print_table(["", "HR@10", "NDCG@10", "HR@10 of 101", "NDCG@10 of 101"], rows)
+    results.print(f"BERT4Rec reaches {demo.share_of_best:.0%} of the best possible NDCG@10.\n")
+    for example in demo.examples:
+        _print_example(example)
+
+
+def _print_example(example: "Example") -> None:
+    """The history as a column, the recommendations beside it, what came next marked."""
+    recommended = example.recommended["BERT4Rec"]
+    marked = [f"[bold green]{title}[/] ✓" if title == example.next_item else title for title in recommended]
+    table = Table(f"{example.user} did", "BERT4Rec recommends", box=None, pad_edge=False, header_style="bold")
+    for past, future in zip(example.history, marked, strict=True):
+        table.add_row(past, future)
+    table.add_row(f"[bold green]next: {example.next_item}[/]", "")
+    results.print(table, "")

@@ -1,0 +1,89 @@
+"""`bert4rec settings`: what can be set with `--set`, and to what it is set."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from bert4rec.cli.console import print_json, print_table, results, say
+from bert4rec.cli.prepare_command import Flag
+from bert4rec.errors import UsageError
+from bert4rec.training.presets import load_preset, preset_names, refuse_unknown
+
+if TYPE_CHECKING:
+    from bert4rec.training.config import Setting
+
+
+BY_SIZE = (
+    "Without a preset, `train` chooses training.steps, warmup_steps and validate_every by the size of the data; for "
+    "bert4rec also training.learning_rate and objective.prefix_share."
+)
+
+
+def settings_command(
+    model: str = "bert4rec",
+    *,
+    preset: str | None = None,
+    markdown: Flag = False,
+    json: Flag = False,
+) -> None:
+    """List everything that `train --set` can change, with its usual value or that of a preset.
+
+    Parameters
+    ----------
+    model
+        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
+    preset
+        Show the values of this preset.
+    markdown
+        Print the settings of all models as a document instead.
+    json
+        Print the settings as JSON.
+    """
+    from bert4rec.training.config import list_settings
+
+    if markdown:
+        if preset or json or model != "bert4rec":
+            raise UsageError(
+                "--markdown prints the settings of all models: leave out model, --preset and --json."
+            )
+        results.out(settings_document(), highlight=False)
+        return
+    refuse_unknown(model, preset)
+    found = list_settings(model, load_preset(model, preset) if preset else None)
+    if json:
+        print_json([asdict(setting) for setting in found])
+        return
+    rows = [(each.key, str(each.value), _told(each)) for each in found]
+    print_table(["setting", preset or "default", "what it is"], rows, words=(0, 2))
+    if preset is None and len(found) > 1:
+        say(BY_SIZE)
+    say(f"Presets of {model}: {', '.join(preset_names(model))}.")
+
+
+def settings_document() -> str:
+    """The settings of all models as Markdown: what they have in common once, the rest model by model."""
+    from bert4rec.training.config import SECTIONS, list_settings
+
+    parts = [
+        "# Settings",
+        "What `bert4rec train --set section.key=value` can change, written by `bert4rec settings --markdown`. "
+        "`bert4rec settings MODEL --preset NAME` shows the values of a preset. " + BY_SIZE,
+        "## How all models are trained (all but pop)",
+        _table(each for each in list_settings("bert4rec") if each.key.startswith("training.")),
+    ]
+    for model in reversed(SECTIONS):
+        parts += [
+            f"## {model}",
+            _table(each for each in list_settings(model) if not each.key.startswith("training.")),
+        ]
+    return "\n\n".join(parts)
+
+
+def _table(settings: "Iterable[Setting]") -> str:
+    rows = [f"| `{each.key}` | {each.value} | {_told(each)} |" for each in settings]
+    return "\n".join(["| setting | default | what it is |", "|---|---|---|", *rows])
+
+
+def _told(setting: "Setting") -> str:
+    choices = f" One of {', '.join(setting.choices)}." if setting.choices else ""
+    return setting.meaning + choices

@@ -1,1 +1,0 @@
-"""What is run and shown as a whole: the demo, and the paper's tables and figures."""

@@ -1,0 +1,1 @@
+"""From a run to a model folder that is served without torch."""

@@ -1,0 +1,291 @@
+"""From a trained run to a model folder that ONNX Runtime serves without torch.
+
+The graphs hold everything but the table of items: that lies in items.npy, once, and is mapped into memory by the
+graphs and by NumPy alike, so that workers on one machine share it.
+"""
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bert4rec import __version__
+from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
+from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.errors import UsageError
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.sasrec import SASRec
+from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.onnx_engine import MANIFEST, SCHEMA
+from bert4rec.recommend.torch_engine import load_sequential, max_history_of
+from bert4rec.training.run import Run
+
+if TYPE_CHECKING:
+    import onnx
+
+_OPSET, _IR_VERSION = 20, 10
+"""What the oldest ONNX Runtime that we allow can read."""
+_ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+_LINEAR = torch.ops.aten.linear.default
+
+
+def check_exportable(network: type[nn.Module], title: str) -> None:
+    if not issubclass(network, BERT4Rec | SASRec):
+        raise UsageError(f"{title} cannot be exported: ask the run itself with `bert4rec recommend`.")
+
+
+def export_run(
+    run: Run,
+    target: Path,
+    *,
+    int8: bool = False,
+    sampled_from: Dataset | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
+    model = load_sequential(run, "test", torch.device("cpu"))
+    export_model(
+        model,
+        Catalogue.read_table(run.path / "items.parquet"),
+        target,
+        name=run.plan.dataset_name,
+        repeats=run.plan.repeats,
+        int8=int8,
+        samples=sample_users(sampled_from) if sampled_from else (),
+        overwrite=overwrite,
+    )
+
+
+def sample_users(dataset: Dataset, count: int = 6, longest: int = 12) -> list[dict[str, Any]]:
+    """The newest actions of users from all over the dataset, as the page offers them."""
+    item_ids, user_ids = dataset.items()["id"].to_list(), dataset.users()["id"].to_list()
+    chosen = np.linspace(0, dataset.num_users - 1, min(count, dataset.num_users)).astype(int).tolist()
+    return [
+        {
+            "user_id": str(user_ids[user]),
+            "history": [str(item_ids[item - 1]) for item in dataset.history(user)[-longest:].tolist()],
+        }
+        for user in chosen
+    ]
+
+
+def export_model(
+    model: Any,
+    catalogue: Catalogue,
+    target: Path,
+    *,
+    name: str,
+    repeats: Repeats = "exclude",
+    int8: bool = False,
+    samples: Sequence[Mapping[str, Any]] = (),
+    overwrite: bool = False,
+) -> None:
+    """Write the folder that `onnx_engine` describes. `name` is that of the data set, `repeats` its rule.
+
+    With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
+    """
+    check_exportable(type(model), type(model).__name__)
+    max_history = max_history_of(model)
+    model = model.cpu().eval()
+    # [V + 2, D]: the table whose rows answer queries; of most models also that of their inputs.
+    table: NDArray[np.float32] = model.table.detach().float().numpy()
+    if table.nbytes >= 2**31:
+        raise UsageError(
+            f"The table of items has {table.nbytes:,} bytes; ONNX can take in no more than 2 GiB."
+        )
+    with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
+        np.save(folder / "items.npy", table)
+        np.save(folder / "bias.npy", model.answers()[1].detach().float().numpy())
+        catalogue.write(folder / "catalogue.json")
+        if samples:
+            write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
+        for file_name, graph in _graphs(model, max_history, int8=int8):
+            _read_from_file(graph, table, folder / "items.npy")
+            (folder / file_name).write_bytes(graph.SerializeToString())
+        facts = {
+            "format": "bert4rec model",
+            "schema": SCHEMA,
+            "written_by": f"bert4rec {__version__}",
+            "name": name,
+            "version": _version(folder, repeats),
+            "items": len(catalogue),
+            "max_history": max_history,
+            "repeats": repeats,
+            "int8": int8,
+        }
+        write_manifest(folder, MANIFEST, facts)
+
+
+class _Encoder(nn.Module):
+    """[B, L] → [B, D]"""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, history: Tensor) -> Tensor:
+        queries: Tensor = self.model.query(history)
+        return queries
+
+
+class _Attention(_Encoder):
+    """[1, L] → [layers, heads, L + 1]: the row of the asked place."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        asked = F.pad(history, (0, 1), value=self.model.mask_number)
+        maps: Tensor = self.model.attention_maps(asked)
+        return maps[0, :, :, -1]
+
+
+def _graphs(model: Any, max_history: int, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
+    example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
+    # A length that can only be 1 does not vary.
+    length = {1: torch.export.Dim("length", min=1, max=max_history)} if max_history > 1 else {}
+    encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query")
+    yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
+    yield "head.onnx", _head()
+    if isinstance(model, BERT4Rec):
+        yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
+
+
+def _trace(module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
+    translations: dict[Callable[..., Any], Callable[..., Any]] = {_LINEAR: _multiply_and_add}
+    if isinstance(module.model, BERT4Rec):
+        translations[_ATTENTION] = _attend
+    with torch.inference_mode(), _quiet():
+        program = torch.onnx.export(
+            module.eval(),
+            (example,),
+            dynamo=True,
+            dynamic_shapes={"history": dynamic},
+            input_names=["history"],
+            output_names=[output],
+            opset_version=_OPSET,
+            verbose=False,
+            custom_translation_table=translations,
+        )
+    assert program is not None
+    made = program.model_proto
+    graph = made.graph
+    graph.ClearField("value_info")  # shapes that readers infer, and that quantising would make wrong
+    for part in (made, graph, *graph.node, *graph.input, *graph.output):
+        part.ClearField("metadata_props")  # where in our source each node came from
+    return made
+
+
+def _operators() -> Any:
+    from onnxscript import opset20
+
+    assert opset20.version == _OPSET
+    return opset20
+
+
+def _multiply_and_add(x: Any, weight: Any, bias: Any) -> Any:
+    """An affine map of all tokens as one matrix, so that ONNX Runtime adds the bias while it multiplies."""
+    op = _operators()
+    num_outputs, num_inputs = map(int, weight.shape)
+    tokens = op.Reshape(x, op.Constant(value_ints=[-1, num_inputs]))
+    shape = op.Concat(op.Shape(x, end=-1), op.Constant(value_ints=[num_outputs]), axis=0)
+    return op.Reshape(op.Gemm(tokens, weight, bias, transB=1), shape)
+
+
+def _attend(query: Any, key: Any, value: Any, visible: Any) -> Any:
+    """Attention where every token sees at least [mask]. torch's own translation, which SASRec needs for an empty
+    history, looks through all weights for those of tokens that see nothing."""
+    op = _operators()
+    scale = op.Constant(value_float=int(query.shape[-1]) ** -0.5)
+    bias = op.Where(visible, op.Constant(value_float=0.0), op.Constant(value_float=float("-inf")))
+    scores = op.MatMul(op.Mul(query, scale), op.Transpose(key, perm=[0, 1, 3, 2]))
+    return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
+
+
+def _head() -> "onnx.ModelProto":
+    """Exact top-k: one matrix product, excluded items struck out, the best taken.
+
+    The rows come in from outside, where they are mapped from a file.
+    """
+    from onnx import TensorProto, helper
+
+    def value(name: str, kind: int, *shape: str | int) -> Any:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    never = helper.make_tensor("never", TensorProto.FLOAT, [1], [float("-inf")])
+    nodes = [
+        helper.make_node("Gemm", ["query", "rows", "bias"], ["all_scores"], transB=1),
+        helper.make_node("Shape", ["excluded"], ["num_excluded"], end=1),
+        helper.make_node("ConstantOfShape", ["num_excluded"], ["struck_out"], value=never),
+        helper.make_node("ScatterND", ["all_scores", "excluded", "struck_out"], ["possible"]),
+        helper.make_node("TopK", ["possible", "k"], ["scores", "places"]),
+    ]
+    inputs = [
+        value("query", TensorProto.FLOAT, "B", "D"),
+        value("rows", TensorProto.FLOAT, "V", "D"),
+        value("bias", TensorProto.FLOAT, "V"),
+        value("excluded", TensorProto.INT64, "E", 2),
+        value("k", TensorProto.INT64, 1),
+    ]
+    outputs = [value("scores", TensorProto.FLOAT, "B", "K"), value("places", TensorProto.INT64, "B", "K")]
+    graph = helper.make_graph(nodes, "head", inputs, outputs)
+    opset = helper.make_opsetid("", _OPSET)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+
+
+def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:
+    """Let the graph find its table of items in a NumPy file beside it, instead of carrying a copy."""
+    from onnx.external_data_helper import set_external_data
+
+    content = table.tobytes()
+    for tensor in graph.graph.initializer:
+        if tensor.raw_data == content:
+            begin = path.stat().st_size - len(content)
+            set_external_data(tensor, path.name, offset=begin, length=len(content))
+            tensor.ClearField("raw_data")
+
+
+def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
+    import onnx
+
+    with TemporaryDirectory(prefix="bert4rec-") as scratch, _quiet():
+        from onnxruntime.quantization import (  # type: ignore[import-untyped]
+            QuantType,
+            quant_pre_process,
+            quantize_dynamic,
+        )
+
+        traced, folded, small = (Path(scratch) / f"{name}.onnx" for name in ("traced", "folded", "small"))
+        onnx.save(graph, traced)
+        # Transposed weights must have become constants, or they are passed over.
+        quant_pre_process(traced, folded, skip_symbolic_shape=True)
+        # Matrix products alone: the table of items must stay the one that the head multiplies with.
+        quantize_dynamic(folded, small, op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
+        return onnx.load(small)
+
+
+def _version(folder: Path, repeats: Repeats) -> str:
+    """Short, and another for any other content, or other answers by the same weights."""
+    sums = "".join(sha256_of(path) for path in sorted(folder.iterdir())) + (repeats == "keep") * repeats
+    return hashlib.sha256(sums.encode()).hexdigest()[:8]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to ourselves what exporters tell their developers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,87 @@
+"""What is known of items beside the log: titles and other columns, from a file of their own."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from bert4rec.errors import DataError, UsageError
+from bert4rec.logs.columns import guess_columns
+from bert4rec.logs.files import EncodingError, Hints, LogFile
+from bert4rec.logs.log import ids_as_text, trim_titles, whole_numbers
+from bert4rec.logs.readers import column_types, declares_text, read_columns
+from bert4rec.logs.unpack import open_files
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def read_items(path: Path, encoding: str | None = None) -> "pl.DataFrame":
+    """Every column of an item file, the item's id as `id` and its title, where there is one, as `title`.
+
+    An item that is listed twice keeps its first row. Ids are text, written as those of a log would be. `encoding` is
+    that of the log: it counts where this file is not UTF-8.
+    """
+    with TemporaryDirectory(prefix="bert4rec-") as scratch:
+        try:
+            return _read_items(_open(path, Path(scratch), Hints()))
+        except EncodingError:
+            if encoding is None:
+                raise
+            return _read_items(_open(path, Path(scratch), Hints(encoding)))
+
+
+def _open(path: Path, scratch: Path, hints: Hints) -> LogFile:
+    files = open_files([path], scratch, hints)
+    if len(files) > 1:
+        shown = ", ".join(file.shown for file in files[:8]) + (", …" if len(files) > 8 else "")
+        raise UsageError(f"{path} holds {len(files)} files: {shown}. Name one of them with --items.")
+    return files[0]
+
+
+def _read_items(file: LogFile) -> "pl.DataFrame":
+    import polars as pl
+
+    types = column_types(file)
+    names = list(types)
+    roles = guess_columns(names)
+    plain_id = next((name for name in names if name.lower() == "id"), None)
+    guessed = roles.get("item")
+    # "item_id" is surely the id; of "id" and "movie", "id" is.
+    id_column = (
+        guessed if guessed and (guessed.lower().endswith(("id", "asin", "sku")) or not plain_id) else plain_id
+    )
+    if id_column is None or (file.format == "csv" and not file.has_header):
+        raise DataError(
+            f"{file.shown} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
+            "Give it a header with a column 'item_id' and, for readable output, 'title'."
+        )
+    others = [name for name in names if name == id_column or name != "id"]
+    table = read_columns(file, others).rename({id_column: "id"})
+    if "title" in roles and "title" not in table.columns:
+        table = table.rename({roles["title"]: "title"})
+    first = ["id", "title"] if "title" in table.columns else ["id"]
+    ids = ids_as_text(table["id"], file.shown)
+    if not declares_text(file, types[id_column]) and (integers := whole_numbers(ids)) is not None:
+        ids = integers.cast(pl.String)
+    table = trim_titles(table).select(*first, pl.exclude(first)).with_columns(ids)
+    return table.unique("id", keep="first", maintain_order=True)
+
+
+def join_items(known: "pl.DataFrame | None", more: "pl.DataFrame") -> "pl.DataFrame":
+    """Two item tables as one: rows and columns of both, `more` first where both know something."""
+    import polars as pl
+
+    if known is None:
+        return more
+    both = more.join(
+        known.with_columns(pl.col("id").cast(pl.String)),
+        on="id",
+        how="full",
+        coalesce=True,
+        suffix=" of the log",
+    )
+    doubled = [name for name in both.columns if name.endswith(" of the log")]
+    for name in doubled:
+        original = name.removesuffix(" of the log")
+        both = both.with_columns(pl.coalesce(original, name).alias(original)).drop(name)
+    return both

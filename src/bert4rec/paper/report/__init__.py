@@ -1,0 +1,1 @@
+"""Results beside the numbers of the paper: verdicts, tables, figures, a page."""

@@ -1,0 +1,125 @@
+"""The parts of the README that are made from results: `python -m bert4rec.paper.report.summary README.md results`."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert4rec.errors import DataError
+from bert4rec.evaluation.metrics import METRICS
+from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
+from bert4rec.paper.report.evidence import Evidence, Found
+from bert4rec.paper.report.layout import Row, Table
+from bert4rec.paper.report.printed import printed
+from bert4rec.paper.report.report import read_report
+from bert4rec.paper.report.report_text import surprise_list, table_text, verdict_table
+from bert4rec.paper.report.summary_speed import (
+    recommending_table,
+    runs_table,
+    serving_table,
+    times_table,
+    training_table,
+)
+
+MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
+END = "<!-- end -->"
+PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
+SHOWN = ("HR@10", "NDCG@10", "MRR")
+
+
+def make_parts(folder: Path) -> dict[str, str]:
+    """Name of a part, as it stands in its mark → the Markdown."""
+    report = read_report(folder)
+    data, benches_with = report.results.data, report.results.benches_with
+    return {
+        "quality": table_text(quality_table(data)),
+        "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),
+        "verdicts": verdict_table(report),
+        "surprises": surprise_list(report),
+        "times": table_text(times_table(data)),
+        "runs": table_text(runs_table(data)),
+        "speed": table_text(training_table(benches_with("shape"))),
+        "recommending": table_text(recommending_table(benches_with("recommend"))),
+        "serving": table_text(serving_table(benches_with("serve"))),
+        "scale": table_text(report.scale),
+    }
+
+
+def update(readme: Path, folder: Path) -> None:
+    """Write every part anew whose mark is in the README, between the mark and the next end."""
+    readme.write_text(fill(readme.read_text(encoding="utf-8"), make_parts(folder)), encoding="utf-8")
+
+
+def fill(text: str, parts: dict[str, str]) -> str:
+    """The text with all marked parts replaced. A mark that nobody knows, or that does not end, is an error."""
+    pieces = MARK.split(text)
+    filled = [pieces[0]]
+    for name, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+        if name not in parts or END not in rest:
+            raise DataError(
+                f"The part {name!r} is not known, or lacks its {END}. Known parts: {', '.join(parts)}."
+            )
+        mark = f"<!-- {name}: written by a command, do not edit -->"
+        filled.append(f"{mark}\n{parts[name]}\n{END}{rest.partition(END)[2]}")
+    return "".join(filled)
+
+
+def quality_table(data: Sequence[Evidence]) -> Table:
+    """BERT4Rec with its tuned preset: mean and 95% interval, beside the paper's numbers."""
+    rows = []
+    for evidence in data:
+        title, run = evidence.facts.title, evidence.find(BERT4REC)
+        if run is None:
+            continue
+        theirs = [printed("table2_overall", title, metric, BERT4REC.label) for metric in SHOWN]
+        if None not in theirs:
+            numbers = [f"{value:.4f}" for value in theirs]
+            rows.append(Row(title, [f"paper, {PROTOCOLS['sampled']}", *numbers, "", ""]))
+        rows += [
+            Row(
+                f"{title}, `{BERT4REC.preset_for(evidence.facts.family)}`",
+                [
+                    f"ours, {name}",
+                    *(_spread(run, metric, protocol) for metric in SHOWN),
+                    str(len(run.lines)),
+                    str(run.lines[0]["device"]),
+                ],
+            )
+            for protocol, name in PROTOCOLS.items()
+        ]
+    return Table("", ["protocol", *SHOWN, "seeds", "device"], rows)
+
+
+def baselines_table(evidence: Evidence) -> Table:
+    """All models of Table 2: NDCG@10 and HR@10 under the paper's protocol and in full ranking."""
+    rows = []
+    for case in overall_cases(evidence.facts):
+        run = evidence.find(case)
+        theirs = [
+            printed("table2_overall", evidence.facts.title, name, case.label) for name in METRICS[2:5:2]
+        ]
+        cells = [
+            *(
+                _spread(run, metric, protocol) if run else "–"
+                for protocol in PROTOCOLS
+                for metric in METRICS[2:5:2]
+            ),
+            *(f"{value:.4f}" if value is not None else "–" for value in theirs),
+        ]
+        rows.append(
+            Row(case.label, [cells[0], cells[4], cells[1], cells[5], *cells[2:4]], beyond=case in SOFTMAX)
+        )
+    columns = ["HR@10", "paper", "NDCG@10", "paper", "HR@10, full", "NDCG@10, full"]
+    return Table("", columns, rows, corner=evidence.facts.title)
+
+
+def _spread(run: Found, metric: str, protocol: str) -> str:
+    found = run.measured(metric, protocol)
+    half = (
+        f" ± {(found.high - found.low) / 2:.4f}" if found.high is not None and found.low is not None else ""
+    )
+    return f"**{found.value:.4f}**{half}"
+
+
+if __name__ == "__main__":
+    update(Path(sys.argv[1]), Path(sys.argv[2]))

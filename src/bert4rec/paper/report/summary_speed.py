@@ -1,0 +1,153 @@
+"""Tables of the README about speed: training, recommending, serving. Lines are those that benchmarks print."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from bert4rec.paper.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
+from bert4rec.paper.report.evidence import Evidence, Line
+from bert4rec.paper.report.layout import Row, Table
+from bert4rec.paper.report.printed import printed
+from bert4rec.paper.runs.run_times import is_whole
+
+GOAL = "NDCG@10"
+
+
+def times_table(data: Sequence[Evidence]) -> Table:
+    """Until validation first passes what the paper has on the test items, in the quickest run that was not interrupted.
+
+    Of one that had the device to itself where there is one; that of any other is an upper bound.
+    """
+    columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
+    return Table("", columns, [row for evidence in data if (row := _time_to_the_papers(evidence))])
+
+
+def _time_to_the_papers(evidence: Evidence) -> Row | None:
+    run = evidence.find(BERT4REC, stage="selection", part="valid")
+    goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
+    passed = [
+        (line, validation)
+        for line in (run.lines if run and goal else ())
+        for validation in line["validations"]
+        if validation["value"] >= goal and is_whole(line, None)
+    ]
+    if not passed:
+        return None
+    line, validation = min(passed, key=lambda pair: (pair[0]["device_shared"], pair[1]["command_seconds"]))
+    bound = "at most " if line["device_shared"] else ""
+    times = [f"{bound}{each['command_seconds']:.0f} s" for each in (validation, line["validations"][-1])]
+    device = line["device"] + (", shared" if line["device_shared"] else "")
+    cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
+    return Row(f"{evidence.facts.title}, seed {line['seed']}", cells)
+
+
+def runs_table(data: Sequence[Evidence]) -> Table:
+    """How long selection, refit and test of each model of Table 2 take at most: others used the GPU too."""
+    cases = overall_cases(data[0].facts) if data else []
+    found = [[_shortest(each, case) for each in data] for case in cases]
+    devices = Counter(line["device"] for lines in found for line in lines if line)
+    usual = max(devices, key=devices.__getitem__, default="")
+    rows = [
+        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in SOFTMAX)
+        for case, lines in zip(cases, found, strict=True)
+    ]
+    return Table("", [each.facts.title for each in data], rows, corner=f"at most, {usual}")
+
+
+def _seconds(line: Line | None, usual: str) -> str:
+    """Of a whole run, and its device where it is not the usual one."""
+    if line is None:
+        return "–"
+    elsewhere = f" ({line['device']})" if line["device"] != usual else ""
+    return f"{math.ceil(line['command_seconds'])} s{elsewhere}"
+
+
+def _shortest(evidence: Evidence, case: Case) -> Line | None:
+    """Of the runs that were not interrupted, and of those made only to be timed."""
+    timed = evidence.find(case, kind="timing")
+    lines = [line for selection, line in evidence.stages(case) if is_whole(line, selection)]
+    lines += timed.lines if timed else ()
+    return min(lines, key=lambda line: line["command_seconds"], default=None)
+
+
+def training_table(lines: Sequence[Line]) -> Table:
+    """Samples a second, beside the paper's and a plain loop's in the same process."""
+    rows = []
+    for line in lines:
+        if line.get("device_shared"):
+            continue
+        title = PAPER_NAMES.get(line["shape"], line["shape"])
+        lengths = printed("table4_max_length_d64", title, "N") or []
+        theirs = None
+        if line["dim"] == 64 and line["max_length"] in lengths:
+            place = lengths.index(line["max_length"])
+            theirs = printed("table4_max_length_d64", title, "samples_per_second_gtx1080ti", place)
+        speed = line["samples_per_second"]
+        cells = [
+            str(line["dim"]),
+            str(line["batch_size"]),
+            line["device"],
+            f"{speed:,.0f}",
+            f"{line['ratio']:.1f}" if "ratio" in line else "",
+            f"{speed / theirs:,.1f}" if theirs else "",
+        ]
+        rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
+    columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
+    return Table("", columns, rows, corner="shape")
+
+
+def recommending_table(lines: Sequence[Line]) -> Table:
+    """One request after another, and many users at once; lines of `benchmarks.recommend`."""
+    rows = []
+    for line in lines:
+        one, many = line["milliseconds"], line["users_per_second"]
+        cells = [
+            line["device"],
+            *(f"{one[name]:.2f} ms" if name in one else "" for name in ("PyTorch", "exported")),
+            f"{one['PyTorch'] / one['exported']:.1f}" if one else "",
+            *(f"{many[name]:,.0f}" if name in many else "" for name in ("plain", "run", "exported")),
+            f"{many['exported'] / many['plain']:.1f}" if "plain" in many else "",
+            f"{many['file to file']:,.0f}" if "file to file" in many else "",
+        ]
+        rows.append(Row(f"{PAPER_NAMES[line['recommend']]}, {line['items']:,} items", cells))
+    columns = [
+        "device",
+        "a request, PyTorch",
+        "exported",
+        "times",
+        "users/s, plain loop",
+        "run",
+        "exported",
+        "times",
+        "from file to file",
+    ]
+    return Table("", columns, rows, corner="shape")
+
+
+def serving_table(lines: Sequence[Line]) -> Table:
+    """Medians over the turns of `benchmarks.serving`."""
+    rows = []
+    for line in lines:
+        batched, inside = line["serve"], line["serve_unbatched"]
+        flood = line["overload"]
+        measured = {
+            "requests a second, batched": f"{statistics.median(batched['requests_per_second']):,.0f}",
+            "requests a second, model called in the handler": (
+                f"{statistics.median(inside['requests_per_second']):,.0f}"
+            ),
+            "times": f"{statistics.median(line['ratio']):.2f}",
+            "p50 and p99, 32 connections": (
+                f"{statistics.median(batched['p50_ms']):.0f} and {statistics.median(batched['p99_ms']):.0f} ms"
+            ),
+            "p50, one connection": f"{line['alone_p50_ms']:.1f} ms",
+            "at four times the load": (
+                f"{flood['answered_per_second']:,} answered a second, {flood['statuses'].get('503', 0):,} times "
+                f"503, {flood['unanswered']} unanswered"
+            ),
+            "events a second, each on disk": f"{line['events_per_second']:,}",
+            "import": f"{line['import_seconds']:.2f} s",
+            "memory": f"{line['resident_mb']} MB",
+        }
+        rows += [Row(what, [found]) for what, found in measured.items()]
+    return Table("", ["one core"], rows, corner="Beauty's shape, 54,542 items, N=50, d=64")

@@ -1,0 +1,1 @@
+"""How the runs of experiments are worked off, and where their results go."""

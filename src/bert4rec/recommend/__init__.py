@@ -1,0 +1,1 @@
+"""From original ids to original ids: recommendations of a run or of an exported model."""

@@ -1,0 +1,204 @@
+"""The items a model knows: number ↔ original id, title, popularity, and search by title.
+
+Ids are text here, whatever the log had: 42, 42.0 and "42" name the same item. Items are numbered from 1 by falling
+popularity, so the order of the numbers is the order of popularity.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.artefact import write_text
+from bert4rec.errors import DataError
+from bert4rec.recommend.ids import PLAIN, as_list, id_text, slips, spellings
+
+_NOT_A_WORD = re.compile(r"[^\w\n]+")
+_MOST_WORDS = 8
+"""Of a search; every further one would cost time and tell little."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Item n has ids[n - 1], titles[n - 1] and counts[n - 1]."""
+
+    ids: Sequence[str]
+    titles: Sequence[str | None] | None
+    """None where the log had no titles at all."""
+    counts: NDArray[np.int64]
+    """How often each item occurs in the log the model was made from."""
+    whole_numbers: bool = False
+    """Whether the log's ids were integers: tables that are written have them as integers again."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def id_of(self, number: int) -> str:
+        return self.ids[number - 1]
+
+    def title_of(self, number: int) -> str | None:
+        return self.titles[number - 1] if self.titles else None
+
+    def number_of(self, item_id: object) -> int | None:
+        """The number of an id, or None where no such item is known."""
+        return self._find(id_text(item_id, "item"))
+
+    def numbers(self, ids: Iterable[object], *where: object) -> tuple[NDArray[np.int32], list[str]]:
+        """The numbers of the ids that are known, in their order, and the ids that are not, each once.
+
+        `where` is how to name the list to whoever put into it what is no id: a name, then indices.
+        """
+        values = as_list(ids, *where)
+        if not PLAIN.issuperset(map(type, values)):
+            values = [id_text(value, *where, place) for place, value in enumerate(values)]
+        texts = list(map(str, values))
+        known = self._numbers
+        try:
+            return np.array(list(map(known.__getitem__, texts)), np.int32), []
+        except KeyError:  # some are spelt otherwise, or unknown
+            found = [known.get(text) or self._find(text) for text in texts]
+        unknown = [text.strip() for text, number in zip(texts, found, strict=True) if number is None]
+        return np.array([number for number in found if number], np.int32), list(dict.fromkeys(unknown))
+
+    def _find(self, text: str) -> int | None:
+        numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
+        return next(filter(None, numbers), None)
+
+    def near(self, text: str) -> int | None:
+        """The item that somebody may have meant by an unknown id.
+
+        It has the same id but for upper and lower case, or one slip away (of several the most popular), or its title
+        is or begins with the text. No table is kept for this: a million items take less than half a second.
+        """
+        wanted = text.strip().casefold()
+        numbers = range(1, len(self) + 1)
+        same = (number for number in numbers if self.ids[number - 1].casefold() == wanted)
+        slipped = (self._numbers[each] for each in slips(text.strip()) if each in self._numbers)
+        titled = (
+            number
+            for number, title in zip(numbers, self.titles or (), strict=False)
+            if title and len(wanted) > 2 and title.casefold().startswith(wanted)
+        )
+        return (
+            next(same, None)
+            or min(slipped, default=None)
+            or min(titled, key=lambda number: len(self.title_of(number) or ""), default=None)
+        )
+
+    def describe(self, number: int) -> str:
+        """An item for people: its id and its title, if it has one."""
+        title = self.title_of(number)
+        return self.id_of(number) + (f" ({title})" if title else "")
+
+    def search(self, text: str, limit: int = 20) -> list[int]:
+        """Numbers of the items that `text` may mean, popular ones first.
+
+        Items come first whose title has words that begin with all the words of `text`, of which the first eight
+        count; then the item whose id it is, and items whose id begins with it. Upper and lower case are the same.
+        """
+        words = list(dict.fromkeys(_NOT_A_WORD.sub(" ", text.casefold()).split()))[:_MOST_WORDS]
+        found = dict.fromkeys(islice(self._titled(words), limit)) if words else {}
+        beginning = text.strip().casefold()
+        if beginning:
+            exact = self.number_of(text.strip())
+            found |= dict.fromkeys([exact] if exact else [])
+            found |= dict.fromkeys(islice(self._ids_text.lines_with("\n" + beginning), limit))
+        return list(found)[:limit]
+
+    def _titled(self, words: list[str]) -> Iterator[int]:
+        """Numbers of items with all the words in their title, in the order of the numbers."""
+        text = self._titles_text
+        # Long words are rare. To count them would be to read all titles once for every word.
+        longest, *others = sorted((f" {word}" for word in words), key=len, reverse=True)
+        return (
+            number
+            for number in text.lines_with(longest)
+            if all(other in text.line(number) for other in others)
+        )
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {item_id: number for number, item_id in enumerate(self.ids, start=1)}
+
+    @cached_property
+    def _ids_text(self) -> "_Lines":
+        return _Lines.join(item_id.casefold() for item_id in self.ids)
+
+    @cached_property
+    def _titles_text(self) -> "_Lines":
+        """Lower-case words, each behind a blank, so that looking for " word" finds beginnings of words only."""
+        lines = ((title or "").replace("\n", " ") for title in self.titles or ())
+        return _Lines.join(
+            _NOT_A_WORD.sub(" ", "\n".join(f" {line}" for line in lines).casefold()).split("\n")
+        )
+
+    @classmethod
+    def read_table(cls, path: Path) -> "Catalogue":
+        """From the items.parquet of a dataset or a run."""
+        import polars as pl
+
+        try:
+            table = pl.read_parquet(path)
+            ids, titles = table["id"], table["title"] if "title" in table.columns else None
+            return cls(
+                ids=ids.cast(pl.String).to_list(),
+                titles=None if titles is None else titles.cast(pl.String).to_list(),
+                counts=table["count"].to_numpy().astype(np.int64),
+                whole_numbers=ids.dtype.is_integer(),
+            )
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"{path} cannot be read as the table of items: {error}") from error
+
+    def write(self, path: Path) -> None:
+        """As JSON, which a service reads without polars."""
+        content = {
+            "ids": list(self.ids),
+            "titles": list(self.titles) if self.titles else None,
+            "counts": self.counts.tolist(),
+            "whole_numbers": self.whole_numbers,
+        }
+        write_text(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")))
+
+    @classmethod
+    def read(cls, path: Path) -> "Catalogue":
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**content, "counts": np.array(content["counts"], np.int64)})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path} is damaged and cannot be read ({error}). Export the model anew."
+            ) from error
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Many short texts as one long one, which is searched at the speed of memory. Lines are numbered from 1."""
+
+    text: str
+    """Every line stands behind a line end."""
+    begins: list[int]
+
+    @classmethod
+    def join(cls, lines: Iterable[str]) -> "_Lines":
+        kept = list(lines)
+        begins = list(accumulate((len(line) + 1 for line in kept), initial=0))
+        return cls("\n" + "\n".join(kept), begins)
+
+    def line(self, number: int) -> str:
+        return self.text[self.begins[number - 1] : self.begins[number]]
+
+    def lines_with(self, wanted: str) -> Iterator[int]:
+        """Numbers of the lines that hold `wanted`, which may begin with the line end before them; rising."""
+        place = self.text.find(wanted)
+        while place >= 0:
+            number = bisect_right(self.begins, place)
+            yield number
+            place = self.text.find(wanted, self.begins[number])

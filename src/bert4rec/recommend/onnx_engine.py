@@ -1,0 +1,124 @@
+"""An exported model, computed by ONNX Runtime: what a service loads, without torch.
+
+model.json       manifest: schema, data set, version, sizes, checksums
+encoder.onnx     history [B, L], filled up on the left with 0 → query [B, D]
+head.onnx        query, rows, bias, excluded places, k → scores and places of the k best
+attention.onnx   history [1, L] → how much the asked place looks at what, [layers, heads, L + 1]; BERT4Rec only
+items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
+bias.npy         [V]
+catalogue.json   ids, titles and counts of the items
+samples.json     histories of a few users for the service's page; only where asked for
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.artefact import read_manifest, verify_files
+from bert4rec.data.histories import Histories
+from bert4rec.errors import DataError, UsageError
+from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
+
+MANIFEST = "model.json"
+SCHEMA = 1
+_TOKENS_AT_ONCE = 2**10
+"""More would not fit a processor's caches."""
+_SCORES_AT_ONCE, _ROWS_AT_LEAST = 2**23, 32
+"""Many rows make good use of each item's vector that is fetched; scores need memory."""
+
+
+class OnnxEngine:
+    """An exported model folder."""
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any], *, threads: int) -> None:
+        self.max_history = int(manifest["max_history"])
+        table = _load(folder / "items.npy")
+        self.bias = _load(folder / "bias.npy")
+        self.rows = table[1 : len(self.bias) + 1]
+        self._encoder = _session(folder / "encoder.onnx", threads)
+        self._head = _session(folder / "head.onnx", threads)
+        has_attention = "attention.onnx" in manifest["files"]
+        self._attention = _session(folder / "attention.onnx", threads) if has_attention else None
+
+    def queries(self, histories: Histories) -> NDArray[np.float32]:
+        return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])
+
+    def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        if len(histories) == 1:
+            return self._best(self._encode(histories), excluded, k)
+        queries = self.queries(histories)
+        rows_at_once = max(_ROWS_AT_LEAST, _SCORES_AT_ONCE // len(self.bias))
+        found = [self._best(queries[rows], excluded[rows], k) for rows in by_rows(len(queries), rows_at_once)]
+        numbers, scores = map(np.concatenate, zip(*found, strict=True))
+        return numbers, scores
+
+    def _encode(self, histories: Histories) -> NDArray[np.float32]:
+        longest = max(1, int(histories.lengths[0]))  # an empty history needs a column all the same
+        asked = {"history": histories.padded(longest).astype(np.int64)}
+        queries: NDArray[np.float32] = self._encoder.run(["query"], asked)[0]
+        return queries
+
+    def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        asked = {
+            "query": queries,
+            "rows": self.rows,
+            "bias": self.bias,
+            "excluded": _places(excluded),
+            "k": np.array([k]),
+        }
+        scores, places = self._head.run(["scores", "places"], asked)
+        return places.astype(np.int32) + np.int32(1), scores
+
+    def attention(self, history: Numbers) -> NDArray[np.float32] | None:
+        if self._attention is None:
+            return None
+        asked = {"history": history[None].astype(np.int64)}
+        weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
+        return weights
+
+
+def read_model(folder: Path) -> dict[str, Any]:
+    """The manifest of an exported model, once every file is what was written."""
+    manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA)
+    verify_files(folder, manifest)
+    return manifest
+
+
+def _places(excluded: Histories) -> NDArray[np.int64]:
+    """[E, 2]: row and column of every score that is struck out."""
+    is_one = len(excluded) == 1  # a single request should not have to wait for what many need
+    rows, items = (0, excluded.items[excluded.begin[0] : excluded.end[0]]) if is_one else excluded.flat()
+    places = np.empty((len(items), 2), np.int64)
+    places[:, 0], places[:, 1] = rows, items - 1
+    return places
+
+
+def _session(path: Path, threads: int) -> Any:
+    runtime = _onnxruntime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # That kernel is slower than an addition and a normalisation one after the other: a fifth of the whole encoder.
+    not_worth_it = ["SkipLayerNormFusion"]
+    try:
+        return runtime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], disabled_optimizers=not_worth_it
+        )
+    except Exception as error:  # ONNX Runtime's own errors have no other class in common
+        raise DataError(f"{path} cannot be read by ONNX Runtime: {error}. Export the model anew.") from error
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UsageError("Exported models need ONNX Runtime: pip install 'bert4rec[serve]'.") from error
+    return onnxruntime
+
+
+def _load(path: Path) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array

@@ -1,0 +1,167 @@
+"""The history store in a PostgreSQL database, which several machines may share.
+
+Connections that break are opened again by the next call, and a call that met a broken one is made once more:
+adding is safe to repeat, because an event id counts once. What was added by a call whose answer got lost is then
+reported as a duplicate.
+"""
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bert4rec.errors import UsageError
+from bert4rec.service.store import Event, StoreError, StoreFullError
+
+if TYPE_CHECKING:
+    import psycopg
+
+Result = TypeVar("Result")
+DEFAULTS = {
+    "connect_timeout": 3,
+    "application_name": "bert4rec",
+    "client_encoding": "utf8",
+    # A server whose machine or network has gone is noticed within seconds, whether or not we wait for an answer.
+    "tcp_user_timeout": 5000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+STATEMENT_TIMEOUT = "5s"
+REST_AFTER_FAILURE = 0.5
+"""Seconds in which nobody tries again, so that requests are turned away at once while the server is gone."""
+SCHEMA_LOCK = 0x62657274  # workers that start together create the table one after the other
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS bert4rec_events (
+    arrival bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id text NOT NULL UNIQUE,
+    user_id text NOT NULL,
+    item_id text NOT NULL,
+    timestamp bigint NOT NULL,
+    event_type text,
+    recommendation_id text);
+CREATE INDEX IF NOT EXISTS bert4rec_events_by_user ON bert4rec_events (user_id, timestamp, arrival)"""
+# One statement, so one round trip and one transaction, however many events.
+INSERT = """
+INSERT INTO bert4rec_events (event_id, user_id, item_id, timestamp, event_type, recommendation_id)
+SELECT e, u, i, t, y, r
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
+    WITH ORDINALITY AS given (e, u, i, t, y, r, place)
+ORDER BY place
+ON CONFLICT (event_id) DO NOTHING
+RETURNING event_id"""
+NEWEST = """
+SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
+FROM bert4rec_events WHERE user_id = %s ORDER BY timestamp DESC, arrival DESC LIMIT %s"""
+FORGET = "DELETE FROM bert4rec_events WHERE user_id = %s"
+
+
+class PostgresHistory:
+    """One connection for each thread that calls."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+            from psycopg.conninfo import conninfo_to_dict
+        except ImportError as error:
+            raise UsageError(
+                "--store postgresql://… needs psycopg: pip install 'bert4rec[postgres]'."
+            ) from error
+        try:
+            self._settings: dict[str, Any] = {**DEFAULTS, **conninfo_to_dict(url)}
+        except psycopg.ProgrammingError as error:
+            # Not what psycopg says of it: that may quote the password.
+            raise UsageError(
+                "--store: this is no address of a PostgreSQL database. "
+                "Expected postgresql://user:password@host:port/database."
+            ) from error
+        where = self._settings.get("host", "its default socket")
+        self.description = f"PostgreSQL at {where}, database {self._settings.get('dbname', '(default)')}"
+        self._threads = threading.local()
+        self._opened: set[psycopg.Connection] = set()
+        self._resting_until = 0.0
+
+    def add(self, events: Sequence[Event]) -> list[bool]:
+        columns = [list(column) for column in zip(*events, strict=True)] or [[]] * len(Event._fields)
+        rows = self._call(lambda connection: connection.execute(INSERT, columns).fetchall())
+        new = {event_id for (event_id,) in rows}
+        flags = []
+        for event in events:
+            flags.append(event.event_id in new)
+            new.discard(event.event_id)  # the same id again, within this call
+        return flags
+
+    def newest(self, user_id: str, limit: int) -> list[Event]:
+        rows = self._call(lambda connection: connection.execute(NEWEST, (user_id, limit)).fetchall())
+        return [Event._make(row) for row in reversed(rows)]
+
+    def forget(self, user_id: str) -> int:
+        return self._call(lambda connection: connection.execute(FORGET, (user_id,)).rowcount)
+
+    def interrupt(self) -> None:
+        """Cuts the connections: whoever waits at the other end of one hears that it is closed."""
+        import psycopg
+
+        self._resting_until = math.inf
+        for connection in list(self._opened):
+            with (
+                suppress(OSError, psycopg.Error),
+                socket.socket(fileno=os.dup(connection.fileno())) as channel,
+            ):
+                channel.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for connection in self._opened:
+            connection.close()
+
+    def _call(self, action: Callable[["psycopg.Connection"], Result]) -> Result:
+        """Do something with a connection; once more with a new one where that fails."""
+        import psycopg
+
+        failure: psycopg.Error | None = None
+        for _ in range(2):
+            if time.monotonic() < self._resting_until:
+                raise StoreError("the database of the history store cannot be reached")
+            try:
+                return action(self._connection())
+            except psycopg.errors.DiskFull as error:
+                raise StoreFullError("the disk of the history store is full") from error
+            except psycopg.Error as error:
+                failure = error
+                self._discard()
+        self._resting_until = max(self._resting_until, time.monotonic() + REST_AFTER_FAILURE)
+        assert failure is not None
+        # Of what the server says, the first part: the rest may quote what users sent.
+        reason = failure.diag.message_primary or str(failure).strip()
+        raise StoreError(f"the history store is out of order: {reason}") from failure
+
+    def _connection(self) -> "psycopg.Connection":
+        import psycopg
+
+        known: psycopg.Connection | None = getattr(self._threads, "connection", None)
+        if known is not None:
+            return known
+        connection = psycopg.connect(**self._settings, autocommit=True)
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            connection.close()
+            raise StoreError(f"the database is encoded as {encoding}; make one with ENCODING 'UTF8'")
+        self._threads.connection = connection
+        self._opened.add(connection)
+        connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))
+        if connection.execute("SELECT to_regclass('bert4rec_events')").fetchone() == (None,):
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
+                connection.execute(SCHEMA)
+        return connection
+
+    def _discard(self) -> None:
+        connection: psycopg.Connection | None = getattr(self._threads, "connection", None)
+        if connection is not None:
+            self._opened.discard(connection)
+            connection.close()
+        self._threads.connection = None

@@ -1,0 +1,1 @@
+"""The data sets that are known by name: where they are fetched, how they are read."""

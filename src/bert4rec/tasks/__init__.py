@@ -1,0 +1,1 @@
+"""How models learn: Cloze, next item, pairs; the batches and the losses of each."""

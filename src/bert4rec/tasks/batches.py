@@ -1,0 +1,296 @@
+"""Training batches without padding, all of one fixed shape, made in bulk on the device.
+
+A *round* goes over all windows a whole number of times. It sorts its samples by size into as many strata as a
+batch has samples, shuffles each stratum, and gives every batch one sample of each: so all batches have nearly
+the same number of tokens, and a fixed shape (which a CUDA graph needs) wastes a percent or two. What is left
+over is filled with dead tokens: sequences of padding that nothing attends to and that carry no weight.
+
+Everything is drawn from (seed, round, block): a batch depends on its step alone, so that a run can be resumed
+at any step.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bert4rec.data.dataset import PADDING
+from bert4rec.errors import DataError
+from bert4rec.models.attention import Packed
+from bert4rec.tasks.windows import Windows
+
+MIN_STEPS_A_ROUND = 64
+"""Small data goes over its windows several times in a round, so that batches can still be even."""
+ROUNDS_TRIED = 4
+"""Rounds drawn in advance to see how large batches get."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Pieces of the flat sequences to be trained on; all fields have the same shape."""
+
+    begin: Tensor
+    length: Tensor
+    num_asked: Tensor
+    """How many of the sample's tokens something is asked at."""
+    last_only: Tensor
+    """bool: True where the last item is the one that is asked for."""
+
+    def __getitem__(self, index: Tensor | slice) -> "Samples":
+        return Samples(self.begin[index], self.length[index], self.num_asked[index], self.last_only[index])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences end to end, as `Packed` describes them, with what is to be guessed at the wanted rows."""
+
+    tokens: Tensor
+    """[T] item numbers; [mask] where an item is hidden."""
+    positions: Tensor
+    """[T] rows of the position table. The newest item has the last one, whatever the length."""
+    targets: Tensor
+    """[R] the item to be guessed at each wanted row; PADDING where the row is a filler without weight."""
+    layout: Packed
+    negatives: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int32))
+    """Items to compare the targets with, where the loss needs them."""
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """K batches with every token in its place, before anything is asked. Fields are [K, T] unless said."""
+
+    items: Tensor
+    """PADDING where a token is dead."""
+    source: Tensor
+    """Where in the flat sequences the token comes from; 0 where it is dead."""
+    is_alive: Tensor
+    sequence: Tensor
+    """The number of each token's sequence, counted through all K batches."""
+    offset: Tensor
+    """Place in its sequence."""
+    to_end: Tensor
+    """Tokens from here to the end of its sequence, this one included."""
+    num_asked: Tensor
+    """Of its sequence."""
+    last_only: Tensor
+    """Of its sequence."""
+    first_row: Tensor
+    """Number, in its batch, of the first row of its sequence."""
+    num_rows: int
+    """Rows of a batch."""
+
+
+@dataclass(frozen=True)
+class TaskTargets:
+    """What K laid-out batches are to be trained on."""
+
+    tokens: Tensor
+    """[K, T] what the model sees."""
+    rows: Tensor
+    """[K, R] the tokens something is asked at. Dead rows point at a dead token."""
+    targets: Tensor
+    """[K, R] the answers; PADDING at dead rows."""
+    negatives: Tensor
+    """[K, S]"""
+
+
+class Objective(Protocol):
+    """What is asked of a model in training."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether tokens may see only what came before them."""
+        ...
+
+    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> Samples:
+        """One sample from each window."""
+        ...
+
+    def most_asked(self, length: int) -> int:
+        """Tokens of a sample of this length that something may be asked at."""
+        ...
+
+    def num_negatives(self, samples: int, rows: int) -> int:
+        """How many a batch of this size needs."""
+        ...
+
+    def ask(self, laid: TokenLayout, generator: torch.Generator) -> TaskTargets: ...
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """The fixed size of every batch."""
+
+    samples: int
+    dead: int
+    """Sequences that may be needed to hold the dead tokens and rows."""
+    tokens: int
+    rows: int
+    max_length: int
+    max_rows: int
+    negatives: int
+    causal: bool
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """A batch is one row of numbers: the names and sizes of its parts, in order."""
+        bounds = self.samples + self.dead + 1
+        return {
+            "tokens": self.tokens,
+            "positions": self.tokens,
+            "bounds": bounds,
+            "rows": self.rows,
+            "row_bounds": bounds,
+            "targets": self.rows,
+            "negatives": self.negatives,
+        }
+
+    @property
+    def width(self) -> int:
+        return sum(self.fields.values())
+
+    def read(self, row: Tensor) -> Batch:
+        """The batch in one row of a block. Views, no copies: new numbers in the row are a new batch."""
+        part = dict(zip(self.fields, torch.split(row, list(self.fields.values())), strict=True))
+        layout = Packed(
+            part["bounds"], self.max_length, part["rows"], part["row_bounds"], self.max_rows, self.causal
+        )
+        return Batch(part["tokens"], part["positions"], part["targets"], layout, part["negatives"])
+
+
+class Batches:
+    """The endless, repeatable stream of training batches of one run. Step s is always the same batch."""
+
+    def __init__(
+        self,
+        sequences: Tensor,
+        windows: Windows,
+        objective: Objective,
+        *,
+        max_length: int,
+        batch_size: int,
+        seed: int,
+        block_tokens: int = 1 << 21,
+    ) -> None:
+        """`sequences` decides the device. `block_tokens` is about how many tokens are prepared at once."""
+        assert len(windows), "ask refuse_nothing first"
+        self.sequences, self.objective, self.seed = sequences, objective, seed
+        self.begin = torch.as_tensor(windows.begin, device=sequences.device)
+        self.length = torch.as_tensor(windows.length, device=sequences.device)
+        self.repeats = -(-MIN_STEPS_A_ROUND * batch_size // len(windows))
+        self.steps_per_round = len(windows) * self.repeats // batch_size
+        self.shape = self._measure(batch_size, max_length)
+        self.block_steps = min(self.steps_per_round, max(1, block_tokens // self.shape.tokens))
+        self._round: tuple[int, Samples] | None = None
+
+    def block(self, step: int) -> tuple[int, Tensor]:
+        """The block that holds this step, and the step it begins with: int32 [steps, shape.width]."""
+        number, within = divmod(step, self.steps_per_round)
+        part = within // self.block_steps
+        if self._round is None or self._round[0] != number:
+            self._round = number, self._draw_round(self.shape.samples, self._generator(number))
+        first = part * self.block_steps
+        samples = self._round[1][slice(first, first + self.block_steps)]
+        block = pack(self.sequences, samples, self.shape, self.objective, self._generator(number, part))
+        return number * self.steps_per_round + first, block
+
+    def _draw_round(self, batch_size: int, generator: torch.Generator) -> Samples:
+        """One round's samples [steps, batch size], the largest of each batch first."""
+        device, total = self.length.device, self.steps_per_round * batch_size
+        # What does not fill a last batch is left out, at random.
+        order = torch.randperm(len(self.length) * self.repeats, generator=generator, device=device)
+        window = order[:total] % len(self.length)
+        samples = self.objective.draw(self.begin[window], self.length[window], generator)
+        size = samples.num_asked * (1 + self.length.max()) + samples.length
+        strata = torch.argsort(size, descending=True, stable=True).view(batch_size, self.steps_per_round)
+        shuffle = torch.rand(strata.shape, generator=generator, device=device).argsort(dim=1)
+        return samples[strata.gather(1, shuffle).T]
+
+    def _measure(self, batch_size: int, max_length: int) -> BatchShape:
+        """A shape that batches fill almost to the brim. Six standard deviations: in practice none overflows."""
+        rounds = [self._draw_round(batch_size, self._generator(-1, trial)) for trial in range(ROUNDS_TRIED)]
+        longest, tokens = _brim([samples.length for samples in rounds])
+        most_asked, rows = _brim([samples.num_asked for samples in rounds])
+        longest = max(longest, int(self.length.max()))
+        most_asked = max(most_asked, self.objective.most_asked(longest))
+        assert longest <= max_length, f"a window of {longest} actions, but max_length is {max_length}"
+        # One more: there is always a dead token, for dead rows to point at.
+        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, most_asked))
+        if self.objective.causal:  # Every token is a row, the dead ones too.
+            rows, most_asked = tokens, max_length
+        dead = max(-(-tokens // max_length), -(-rows // most_asked))
+        negatives = self.objective.num_negatives(batch_size, rows)
+        causal = self.objective.causal
+        return BatchShape(batch_size, dead, tokens, rows, max_length, most_asked, negatives, causal)
+
+    def _generator(self, *stream: int) -> torch.Generator:
+        entropy = np.random.SeedSequence([self.seed, *(number + 1 for number in stream)])
+        seed = int(entropy.generate_state(1, np.uint64)[0] >> 1)
+        return torch.Generator(self.sequences.device).manual_seed(seed)
+
+
+def refuse_nothing(num_samples: int, where: Path) -> None:
+    """Refuse histories that are all too short to learn anything from."""
+    if not num_samples:
+        raise DataError(
+            f"{where}: expected histories with two actions or more before the validation items, found none, so "
+            "there is nothing to train on. Prepare it with longer histories, such as --min-user-actions 5."
+        )
+
+
+def pack(
+    sequences: Tensor, samples: Samples, shape: BatchShape, objective: Objective, generator: torch.Generator
+) -> Tensor:
+    """Lay out K batches of samples [K, B], ask something of them, and return int32 [K, shape.width].
+
+    A sample that would not fit any more is left out; the smallest stand last, so one of those.
+    """
+    fits = (samples.length.cumsum(1) < shape.tokens) & (samples.num_asked.cumsum(1) <= shape.rows)
+    lengths = _fill(samples.length * fits, shape.tokens, shape.max_length, shape.dead)
+    num_asked = _fill(samples.num_asked * fits, shape.rows, shape.max_rows, shape.dead)
+    bounds, row_bounds = (F.pad(sizes.cumsum(1), (1, 0)) for sizes in (lengths, num_asked))
+
+    numbers = torch.arange(lengths.numel(), device=lengths.device)
+    sequence = torch.repeat_interleave(numbers, lengths.flatten(), output_size=len(lengths) * shape.tokens)
+    sequence = sequence.view(len(lengths), shape.tokens)
+    offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
+    is_alive = sequence % lengths.shape[1] < shape.samples
+    source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
+    laid = TokenLayout(
+        items=torch.where(is_alive, sequences[source], PADDING),
+        source=source,
+        is_alive=is_alive,
+        sequence=sequence,
+        offset=offset,
+        to_end=lengths.flatten()[sequence] - offset,
+        num_asked=torch.where(is_alive, num_asked.flatten()[sequence], 0),
+        last_only=F.pad(samples.last_only, (0, shape.dead)).flatten()[sequence],
+        first_row=row_bounds[:, :-1].flatten()[sequence],
+        num_rows=shape.rows,
+    )
+    asked = objective.ask(laid, generator)
+    positions = shape.max_length - laid.to_end
+    # In the order of `BatchShape.fields`.
+    parts = [asked.tokens, positions, bounds, asked.rows, row_bounds, asked.targets, asked.negatives]
+    return torch.cat([part.int() for part in parts], dim=1)
+
+
+def _fill(sizes: Tensor, total: int, limit: int, dead: int) -> Tensor:
+    """Add `dead` sequences of at most `limit` to each row of sizes, so that it sums to `total`."""
+    missing = total - sizes.sum(1, keepdim=True)
+    full = limit * torch.arange(dead, device=sizes.device)
+    return torch.cat([sizes, (missing - full).clamp(0, limit)], dim=1)
+
+
+def _brim(sizes: list[Tensor]) -> tuple[int, int]:
+    """The largest single size, and a sum over a batch that is as good as never exceeded."""
+    sums = torch.cat(sizes).sum(1).double()
+    return int(max(size.max() for size in sizes)), int(torch.ceil(sums.mean() + 6 * sums.std()))
+
+
+def _round_up(number: int, multiple: int = 8) -> int:
+    return -(-number // multiple) * multiple

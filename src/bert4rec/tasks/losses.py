@@ -1,0 +1,158 @@
+"""Exact softmax cross-entropy over all items, in bounded memory.
+
+The logits are the largest thing in training: hidden rows times items. They are made for a chunk of rows at a
+time, turned in place into their own gradient, multiplied out, and forgotten. So the forward pass computes the
+gradients too, and the backward pass only scales them.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bert4rec.data.dataset import PADDING
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.tasks.batches import Batch
+
+MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
+"""Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
+
+
+def cloze_loss(model: BERT4Rec, batch: Batch, dtype: torch.dtype | None = None) -> Tensor:
+    """Mean negative log-likelihood of all hidden items of the batch (the authors' form of equation 8)."""
+    hidden = model.encode(batch.tokens, batch.positions, batch.layout, dtype)
+    return softmax_cross_entropy(
+        model.project(hidden), model.item_table.weight, model.item_bias, batch.targets
+    )
+
+
+def softmax_cross_entropy(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, max_logits: int | None = None
+) -> Tensor:
+    """Mean over the rows of -log softmax(hidden @ items.T + bias)[target], over the items 1 to V.
+
+    hidden [R, D]; table [V + 2, D] with the rows of padding and [mask], which are never predicted; bias [V].
+    Rows whose target is PADDING do not count; where all are, the loss is 0. Logits are computed in the dtype
+    of `hidden`, all sums in float32 at least.
+    """
+    limit = max_logits or MAX_LOGITS[hidden.device.type]
+    loss: Tensor = _loss_and_gradients(hidden, table, bias, targets, limit)[0]
+    return loss
+
+
+def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Turn logits, in place, into the gradient of each row's weighted loss, and return those losses.
+
+    A logit of -inf excludes its column. A weight of 0 gives a gradient and a loss of exactly 0.
+    """
+    targets = targets.long()[:, None]
+    work = logits.to(weights.dtype)
+    own = work.gather(1, targets).squeeze(1)
+    highest = work.amax(dim=1)
+    torch.softmax(work, dim=1, out=work)
+    # The largest probability cannot underflow, so its logarithm gives that of the sum.
+    log_total = highest - work.amax(dim=1).log()
+    work.mul_(weights[:, None]).scatter_add_(1, targets, -weights[:, None])
+    if work is not logits:
+        logits.copy_(work)
+    return torch.where(weights > 0, (log_total - own) * weights, 0)
+
+
+@torch.library.custom_op("bert4rec::softmax_cross_entropy", mutates_args=())
+def _loss_and_gradients(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, max_logits: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss, its gradient for `hidden`, and that for table and bias together: the bias is column D.
+
+    An operator of its own so that torch.compile leaves it as it is.
+    """
+    assert len(hidden), "a loss needs at least one row"
+    num_columns, width = _padded_sizes(hidden, table)
+    weight, offset, extended = _operands(hidden, table, bias, num_columns, width)
+    counts = (targets != PADDING).to(torch.promote_types(hidden.dtype, torch.float32))
+    row_weights = counts / counts.sum().clamp(min=1)
+    num_chunks = -(-len(hidden) * num_columns // max_logits)
+    chunk = -(-len(hidden) // num_chunks)
+    losses = torch.empty_like(row_weights)
+    hidden_gradient = torch.empty_like(hidden)
+    table_gradient = None
+    buffer = hidden.new_empty(chunk, num_columns)
+    for start in range(0, len(hidden), chunk):
+        rows = slice(start, start + chunk)
+        logits = torch.addmm(offset, hidden[rows], weight.T, out=buffer[: len(hidden[rows])])
+        losses[rows] = _softmax_gradient_where_it_is(logits, targets[rows], row_weights[rows])
+        hidden_gradient[rows] = _add_product(None, logits, weight)
+        table_gradient = _add_product(table_gradient, logits.T, extended[rows])
+    assert table_gradient is not None
+    return losses.sum(), hidden_gradient, table_gradient
+
+
+def _padded_sizes(hidden: Tensor, table: Tensor) -> tuple[int, int]:
+    """Columns of the logits and of the table's gradient.
+
+    Tensor cores want rows that begin at multiples of 16 bytes, or run at a fraction of their speed.
+    """
+    multiple = 8 if hidden.is_cuda else 1
+    num_columns, width = (-(-size // multiple) * multiple for size in (len(table), table.shape[1] + 1))
+    return num_columns, width
+
+
+def _operands(
+    hidden: Tensor, table: Tensor, bias: Tensor, num_columns: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the products take: the item table; the bias, -inf where nothing may be predicted; hidden with a one.
+
+    The column of ones makes the bias's gradient fall out of the table's: no further pass over the logits.
+    """
+    weight = table.to(hidden.dtype)
+    if num_columns > len(table):
+        weight = F.pad(weight, (0, 0, 0, num_columns - len(table)))
+    offset = F.pad(bias, (1, num_columns - len(bias) - 1), value=float("-inf")).to(hidden.dtype)
+    extended = F.pad(hidden, (0, width - hidden.shape[1]))
+    extended[:, hidden.shape[1]] = 1
+    return weight, offset, extended
+
+
+def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    if logits.is_cuda:
+        from bert4rec.tasks.softmax_kernel import softmax_gradient_ as in_one_kernel
+
+        return in_one_kernel(logits, targets, weights)
+    return softmax_gradient_(logits, targets, weights)
+
+
+def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """total + left @ right, in place where there is a total; summed and returned in float32 at least."""
+    dtype = torch.promote_types(left.dtype, torch.float32)
+    if left.dtype == dtype:
+        return left @ right if total is None else total.addmm_(left, right)
+    wide = left.is_cuda  # only the GPU's product can sum in a wider dtype than it reads
+    product = torch.mm(left, right, out_dtype=dtype) if wide else left.to(dtype) @ right.to(dtype)
+    return product if total is None else total.add_(product)
+
+
+@_loss_and_gradients.register_fake
+def _(hidden: Tensor, table: Tensor, *_unused: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    return (
+        hidden.new_empty((), dtype=dtype),
+        torch.empty_like(hidden),
+        hidden.new_empty(_padded_sizes(hidden, table), dtype=dtype),
+    )
+
+
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.num_tokens = len(inputs[1])
+
+
+def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
+    hidden_gradient, table_gradient = ctx.saved_tensors
+    dim = hidden_gradient.shape[1]
+    table, bias = table_gradient[: ctx.num_tokens, :dim], table_gradient[1 : ctx.num_tokens - 1, dim]
+    hidden = (hidden_gradient * loss_gradient).to(hidden_gradient.dtype)
+    return hidden, table * loss_gradient, bias * loss_gradient, None, None
+
+
+_loss_and_gradients.register_autograd(_scale_gradients, setup_context=_keep_gradients)

@@ -1,0 +1,110 @@
+"""The parts of the README that are made from results."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert4rec.errors import DataError
+from bert4rec.paper.experiments.cases import BERT4REC
+from bert4rec.paper.report.report import read_report
+from bert4rec.paper.report.summary import END, MARK, fill, make_parts, update
+from tests.paper.fake import write_results
+
+
+def marked(name: str) -> str:
+    return f"<!-- {name}: written by a command, do not edit -->"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    write_results(folder, ["beauty"], ["table2"])
+    return folder
+
+
+def test_marked_parts_are_replaced_and_nothing_else(results: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{marked('quality')}\nold\n{END}\nbetween\n{marked('speed')}\n{END}\nafter\n")
+    update(readme, results)
+    text, parts = readme.read_text(), make_parts(results)
+    assert text == (
+        f"before\n{marked('quality')}\n{parts['quality']}\n{END}\nbetween\n"
+        f"{marked('speed')}\n{parts['speed']}\n{END}\nafter\n"
+    )
+    update(readme, results)
+    assert readme.read_text() == text
+
+
+def test_a_mark_that_nobody_knows_or_that_does_not_end_is_an_error() -> None:
+    with pytest.raises(DataError, match="qualtiy"):
+        fill(f"{marked('qualtiy')}\n{END}", {"quality": ""})
+    with pytest.raises(DataError, match="lacks its"):
+        fill(f"{marked('quality')}\n no end", {"quality": ""})
+
+
+def test_its_numbers_are_those_of_the_results(results: Path) -> None:
+    (evidence,) = read_report(results).results.data
+    run = evidence.find(BERT4REC)
+    assert run
+    parts = make_parts(results)
+    for part in (parts["quality"], parts["baselines"]):
+        assert f"**{run.mean('NDCG@10'):.4f}** ± " in part
+        assert f"**{run.mean('HR@10', 'full'):.4f}** ± " in part
+        assert "0.1862" in part
+    assert "| 3 | NVIDIA H200 |" in parts["quality"]
+    assert parts["baselines"].count("\n") == 12
+    assert "SASRec trained with the exact softmax is above BERT4Rec" in parts["surprises"]
+    assert "Table 2: nine models | Beauty | numbers: " in parts["verdicts"]
+
+
+def test_time_to_the_paper_s_quality_is_an_upper_bound_where_no_run_had_the_device_to_itself(
+    results: Path, tmp_path: Path
+) -> None:
+    row = "| Beauty, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |"
+    assert row in make_parts(results)["times"]
+    text = (results / "beauty.jsonl").read_text()
+    (tmp_path / "beauty.jsonl").write_text(text.replace('"device_shared": false', '"device_shared": true'))
+    bound = "| 0.1862 | 7,000 | at most 35 s | at most 35 s | NVIDIA H200, shared |"
+    assert bound in make_parts(tmp_path)["times"]
+
+
+def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_path: Path) -> None:
+    """Training took longer than the last call, so neither the call nor its validations tell anything."""
+    text = (results / "beauty.jsonl").read_text()
+    assert "| BERT4Rec | 41 s |" in make_parts(results)["runs"]
+    (tmp_path / "beauty.jsonl").write_text(text.replace('"train_seconds": 12.25', '"train_seconds": 50.0'))
+    parts = make_parts(tmp_path)
+    assert "seed" not in parts["times"]
+    assert "| BERT4Rec | – |" in parts["runs"]
+
+
+def test_a_whole_run_takes_at_most_the_shortest_of_its_seeds_and_of_what_was_only_timed(
+    results: Path, tmp_path: Path
+) -> None:
+    lines = (results / "beauty.jsonl").read_text().splitlines()
+    whole = next(
+        line for line in map(json.loads, lines) if line.get("stage") == "refit" and line["model"] == "caser"
+    )
+    timed = {**whole, "kind": "timing", "command_seconds": 30.2, "device": "a processor"}
+    (tmp_path / "beauty.jsonl").write_text("\n".join([*lines, json.dumps(timed)]) + "\n")
+    header, _, *rows = make_parts(tmp_path)["runs"].splitlines()
+    assert header == "| at most, NVIDIA H200 | Beauty |"
+    assert "| Caser | 31 s (a processor) |" in rows
+    assert "| *SASRec (softmax)* | 41 s |" in rows
+    assert len(rows) == 11
+
+
+def test_a_speed_that_was_measured_beside_others_is_not_told(results: Path, tmp_path: Path) -> None:
+    bench = {"shape": "steam", "device": "a card", "dim": 64, "batch_size": 256, "max_length": 50, "items": 7}
+    bench |= {"samples_per_second": 123456.0, "peak_memory_gib": 1.5}
+    for shared in (False, True):
+        lines = (results / "beauty.jsonl").read_text() + json.dumps({**bench, "device_shared": shared}) + "\n"
+        (tmp_path / "beauty.jsonl").write_text(lines)
+        parts = make_parts(tmp_path)
+        assert ("123,456" in parts["speed"]) == (not shared)
+        assert ("a card, shared" in parts["scale"]) == shared
+
+
+def test_marks_are_found() -> None:
+    assert MARK.findall(f"a {marked('quality')} b {marked('speed')}") == ["quality", "speed"]

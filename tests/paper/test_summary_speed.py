@@ -1,0 +1,54 @@
+"""Tables about speed, from lines as the benchmarks print them."""
+
+from bert4rec.paper.report.report_text import table_text
+from bert4rec.paper.report.summary_speed import recommending_table, serving_table
+
+
+def test_recommending_tells_what_was_measured_and_leaves_the_rest_empty() -> None:
+    on_cpu = {
+        "recommend": "beauty",
+        "items": 54542,
+        "device": "a processor",
+        "milliseconds": {"PyTorch": 2.5, "exported": 1.25},
+        "users_per_second": {"plain": 100.4, "run": 900.0, "exported": 1000.0},
+    }
+    on_gpu = {
+        "recommend": "ml-1m",
+        "items": 3416,
+        "device": "a card",
+        "milliseconds": {},
+        "users_per_second": {"run": 170_000.0, "file to file": 57_477.0},
+    }
+    *_, first, second = table_text(recommending_table([on_cpu, on_gpu])).splitlines()
+    expected = (
+        "| Beauty, 54,542 items | a processor | 2.50 ms | 1.25 ms | 2.0 | 100 | 900 | 1,000 | 10.0 |  |"
+    )
+    assert first == expected
+    assert second == "| ML-1m, 3,416 items | a card |  |  |  |  | 170,000 |  |  | 57,477 |"
+
+
+def test_serving_tells_the_middle_of_its_turns() -> None:
+    batched = {
+        "requests_per_second": [2000, 1000, 1800],
+        "p50_ms": [9.0, 9.4, 30.0],
+        "p99_ms": [20.0, 26.2, 99.0],
+    }
+    line = {
+        "serve": batched,
+        "serve_unbatched": {"requests_per_second": [900, 1000, 1100]},
+        "ratio": [1.9, 1.8, 1.2],
+        "alone_p50_ms": 1.26,
+        "overload": {"answered_per_second": 1700, "statuses": {"200": 5000, "503": 12000}, "unanswered": 0},
+        "events_per_second": 1500,
+        "import_seconds": 0.33,
+        "resident_mb": 233,
+    }
+    text = table_text(serving_table([line]))
+    for row in (
+        "| requests a second, batched | 1,800 |",
+        "| requests a second, model called in the handler | 1,000 |",
+        "| times | 1.80 |",
+        "| p50 and p99, 32 connections | 9 and 26 ms |",
+        "| at four times the load | 1,700 answered a second, 12,000 times 503, 0 unanswered |",
+    ):
+        assert row in text

@@ -1,0 +1,456 @@
+"""The service as an application, in this process: answers, limits, metrics."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from bert4rec.recommend.recommender import Recommender
+from bert4rec.service.app import HEALTH, create_app
+from bert4rec.service.served_models import open_model
+from tests.conftest import NUM_ITEMS
+from tests.service.application import assert_problem, event, post_events, settings_for
+from tests.service.servers import variant
+
+# What is answered
+
+
+def test_an_answer_has_the_documented_shape(client: TestClient, recommender: Recommender) -> None:
+    response = client.post("/v1/recommend", json={"history": ["i3", "nobody", "i5"], "k": 2})
+    answer = response.json()
+    expected = recommender.recommend(["i3", "nobody", "i5"], 2)
+    assert answer.pop("recommendation_id").isalnum()
+    assert answer.pop("took_ms") > 0
+    assert answer == {
+        "model": {"name": recommender.name, "version": recommender.version},
+        "items": [asdict(item) for item in expected.items],
+        "context": {"source": "request", "used": 2, "unknown_items": ["nobody"]},
+        "fallback": None,
+    }
+
+
+ids = st.integers(1, NUM_ITEMS).map("i{}".format) | st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    history=st.lists(ids, max_size=40),
+    k=st.integers(1, 80),
+    exclude_seen=st.booleans(),
+    deny=st.lists(ids, max_size=5),
+    allow=st.none() | st.lists(ids, max_size=10),
+)
+def test_http_and_python_give_the_same_answer(
+    client: TestClient,
+    recommender: Recommender,
+    history: list[str],
+    k: int,
+    exclude_seen: bool,
+    deny: list[str],
+    allow: list[str] | None,
+) -> None:
+    request = {
+        "history": history,
+        "k": k,
+        "exclude_seen": exclude_seen,
+        "exclude_items": deny,
+        "candidates": allow,
+    }
+    answer = client.post("/v1/recommend", json=request).json()
+    expected = recommender.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+    assert answer["items"] == [asdict(item) for item in expected.items]
+    assert answer["context"]["used"] == expected.used
+    assert set(answer["context"]["unknown_items"]) == set(expected.unknown_items)
+    assert answer["fallback"] == expected.fallback
+
+
+def test_a_users_stored_events_answer_like_the_same_history(client: TestClient) -> None:
+    post_events(client, event("e2", item="i7", at="2026-01-02T00:00:00Z"), event("e1", item="i4"))
+    by_user = client.post("/v1/recommend", json={"user_id": "u1"}).json()
+    by_history = client.post("/v1/recommend", json={"history": ["i4", "i7"]}).json()
+    assert by_user["context"] == {"source": "store", "used": 2, "unknown_items": []}
+    assert by_user["items"] == by_history["items"]
+
+
+@pytest.mark.parametrize("request_", [{"user_id": "nobody"}, {"history": []}, {"history": ["unheard-of"]}])
+def test_without_a_known_item_the_popular_ones_answer_and_it_says_so(
+    client: TestClient, request_: dict[str, Any]
+) -> None:
+    answer = client.post("/v1/recommend", json={**request_, "k": 3}).json()
+    assert answer["fallback"] == "popular"
+    assert [item["item_id"] for item in answer["items"]] == ["i1", "i2", "i3"]
+
+
+def test_a_wrong_entry_of_a_batch_does_not_spoil_the_others(client: TestClient) -> None:
+    entries: list[Any] = [{"history": ["i1"], "k": 2}, {"history": ["i1"], "k": 0}, {"user_id": "u"}, 7]
+    response = client.post("/v1/recommend/batch", json={"requests": entries})
+    first, second, third, fourth = response.json()["results"]
+    assert response.status_code == 200
+    assert first["items"] == client.post("/v1/recommend", json=entries[0]).json()["items"]
+    assert second["error"]["code"] == fourth["error"]["code"] == "invalid_request"
+    assert second["error"]["errors"][0]["field"] == "k"
+    assert second["error"]["request_id"] == response.headers["x-request-id"]
+    assert third["fallback"] == "popular"
+
+
+def test_ranking_orders_the_named_items_alone(client: TestClient, recommender: Recommender) -> None:
+    answer = client.post(
+        "/v1/rank", json={"history": ["i1", "i2"], "items": ["i9", "i2", "unheard-of", "i30"]}
+    ).json()
+    expected = recommender.rank(["i1", "i2"], ["i9", "i2", "unheard-of", "i30"])
+    assert {item["item_id"] for item in answer["items"]} == {"i9", "i2", "i30"}
+    assert answer["items"] == [asdict(item) for item in expected.items]
+    assert answer["context"]["unknown_items"] == ["unheard-of"]
+
+
+def test_similar_items_and_explanations_are_those_of_the_model(
+    client: TestClient, recommender: Recommender
+) -> None:
+    similar = client.get("/v1/items/i4/similar", params={"k": 3}).json()
+    assert similar["items"] == [asdict(item) for item in recommender.similar("i4", 3).items]
+    explained = client.post("/v1/explain", json={"history": ["i1", "who", "i2"], "item_id": "i9"}).json()
+    expected = recommender.explain(["i1", "who", "i2"], "i9")
+    assert (explained["unknown_items"], explained["fallback"]) == (["who"], None)
+    assert explained["item"] == asdict(expected.item)
+    assert explained["contributions"] == [asdict(each) for each in expected.contributions]
+    assert expected.attention is not None
+    assert np.allclose(explained["attention"], expected.attention)
+
+
+def test_an_item_nobody_knows_is_a_404_where_everything_hangs_on_it(client: TestClient) -> None:
+    assert_problem(client.get("/v1/items/unheard-of/similar"), 404, "unknown_item")
+    assert_problem(
+        client.post("/v1/explain", json={"history": ["i1"], "item_id": "unheard-of"}), 404, "unknown_item"
+    )
+
+
+def test_the_catalogue_is_searched_by_title(client: TestClient) -> None:
+    found = client.get("/v1/items", params={"query": "film 01", "limit": 3}).json()
+    assert found == {
+        "items": [{"item_id": f"i{number}", "title": f"Film {number:03}"} for number in (10, 11, 12)]
+    }
+
+
+def test_sample_users_come_with_the_model(exported_model: Path, tmp_path: Path) -> None:
+    model = variant(exported_model, tmp_path / "model", "samples")
+    (model / "samples.json").write_text(json.dumps([{"user_id": "anna", "history": ["i3", "gone", "i1"]}]))
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+        (sample,) = client.get("/v1/samples").json()["samples"]
+    assert sample["user_id"] == "anna"
+    assert [item["item_id"] for item in sample["history"]] == ["i3", "i1"]
+
+
+# What is kept
+
+
+def test_events_are_accepted_once_and_unknown_items_are_rejected_one_by_one(client: TestClient) -> None:
+    answer = post_events(
+        client, event("e1"), event("e1", item="i2"), event("e2", item="unheard-of"), event("e3")
+    )
+    assert answer == {"accepted": 2, "duplicates": 1, "rejected": [{"index": 2, "code": "unknown_item"}]}
+    assert post_events(client, event("e3"))["duplicates"] == 1
+
+
+def test_a_history_comes_back_in_order_and_can_be_deleted(client: TestClient) -> None:
+    more = {"event_type": "view", "recommendation_id": "r1"}
+    post_events(client, {**event("e2", at="2026-01-02T01:30:00.5+01:00"), **more}, event("e1"))
+    assert client.get("/v1/users/u1/history").json() == {
+        "events": [
+            {**event("e1"), "event_type": None, "recommendation_id": None},
+            {**event("e2", at="2026-01-02T00:30:00.500000Z"), **more},
+        ]
+    }
+    assert [each["event_id"] for each in client.get("/v1/users/u1/history?limit=1").json()["events"]] == [
+        "e2"
+    ]
+    assert client.delete("/v1/users/u1/history").json() == {"deleted": 2}
+    assert client.get("/v1/users/u1/history").json() == {"events": []}
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (1767225600, "2026-01-01T00:00:00Z"),
+        (1767225600.5, "2026-01-01T00:00:00.500000Z"),
+        (1767225600123, "2026-01-01T00:00:00.123000Z"),
+        (1767225600123456, "2026-01-01T00:00:00.123456Z"),
+        (1767225600123456789, "2026-01-01T00:00:00.123456Z"),
+        (17, "1970-01-01T00:00:17Z"),
+    ],
+)
+def test_a_moment_may_be_a_number_since_1970_in_any_unit(
+    client: TestClient, number: float, moment: str
+) -> None:
+    post_events(client, {**event("e1"), "timestamp": number})
+    (kept,) = client.get("/v1/users/u1/history").json()["events"]
+    assert kept["timestamp"] == moment
+
+
+@pytest.mark.parametrize("six", [6, 6.0, "6", " 6 ", "6.0"])
+def test_ids_may_be_numbers_wherever_they_stand(exported_model: Path, tmp_path: Path, six: object) -> None:
+    """As a log has them, and as tools write them that know whole numbers only as floats."""
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    number = (
+        6 if isinstance(six, str) else six
+    )  # of users and events nothing is known that would tell "6.0" is 6
+    sent = {
+        "event_id": number,
+        "user_id": number,
+        "item_id": six,
+        "timestamp": 1767225600,
+        "event_type": number,
+    }
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+
+        def ask(path: str, body: object) -> dict[str, Any]:
+            answer: dict[str, Any] = client.post(path, json=body).json()
+            return {name: answer[name] for name in answer if name not in ("recommendation_id", "took_ms")}
+
+        def by(item: object) -> list[tuple[str, object]]:
+            return [
+                ("/v1/recommend", {"history": [item], "candidates": [item, "7"], "exclude_seen": False}),
+                ("/v1/recommend", {"history": ["1"], "candidates": ["6", "7"], "exclude_items": [item]}),
+                ("/v1/rank", {"history": [item], "items": [item, "9"]}),
+                ("/v1/explain", {"history": [item], "item_id": item}),
+            ]
+
+        for (path, body), (_, plain) in zip(by(six), by("6"), strict=True):
+            assert ask(path, body) == ask(path, plain)
+        assert client.post("/v1/events", json={"events": [sent]}).json()["accepted"] == 1
+        (kept,) = client.get("/v1/users/6/history").json()["events"]
+        assert [kept[name] for name in ("event_id", "user_id", "item_id", "event_type")] == ["6"] * 4
+        assert ask("/v1/recommend", {"user_id": number}) == ask("/v1/recommend", {"user_id": "6"})
+        assert client.post("/v1/recommend", json={"user_id": number}).json()["context"]["used"] == 1
+        batch = client.post("/v1/recommend/batch", json={"requests": [{"history": [six]}]}).json()
+        assert batch["results"][0]["context"] == {"source": "request", "used": 1, "unknown_items": []}
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_moments_at_the_edge_of_the_calendar_come_back(client: TestClient, moment: str) -> None:
+    post_events(client, event("e1", at=moment))
+    (kept,) = client.get("/v1/users/u1/history").json()["events"]
+    assert kept["timestamp"][:4] == moment[:4]
+
+
+# What is refused
+
+LONG = "x" * 257
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/recommend", {"history": ["i1"], "k": 501}, "k"),
+        ("/v1/recommend", {"history": ["i1"], "k": 0}, "k"),
+        ("/v1/recommend", {"history": ["i1"], "k": "10"}, "k"),
+        ("/v1/recommend", {"history": ["i1"] * 1001}, "history"),
+        ("/v1/recommend", {"history": ["i1", LONG]}, "history.1"),
+        ("/v1/recommend", {"history": [""]}, "history.0"),
+        ("/v1/recommend", {"history": ["i1", True]}, "history.1"),
+        ("/v1/recommend", {"history": [1.5]}, "history.0"),
+        ("/v1/recommend", {"history": [1e300]}, "history.0"),
+        ("/v1/recommend", {"history": [None]}, "history.0"),
+        ("/v1/recommend", {"history": [["i1"]]}, "history.0"),
+        ("/v1/recommend", {"user_id": False}, "user_id"),
+        ("/v1/recommend", {"history": ["a\0"]}, "history.0"),
+        ("/v1/recommend", {"user_id": "a\nb"}, "user_id"),
+        ("/v1/events", {"events": [event("e", user="a\x7f")]}, "events.0.user_id"),
+        ("/v1/recommend", {"history": ["i1"], "user_id": "u"}, "history"),
+        ("/v1/recommend", {"history": ["i1"], "kk": 1}, "kk"),
+        ("/v1/recommend", {"k": 1}, "history"),
+        ("/v1/recommend", ["i1"], "body"),
+        ("/v1/recommend/batch", {"requests": [{}] * 257}, "requests"),
+        ("/v1/rank", {"history": ["i1"], "items": []}, "items"),
+        ("/v1/explain", {"history": ["i1"]}, "item_id"),
+        ("/v1/events", {"events": [event("e")] * 1001}, "events"),
+        ("/v1/events", {"events": [event("e", at="2026-01-01T00:00:00")]}, "events.0.timestamp"),
+        *(
+            ("/v1/events", {"events": [{**event("e"), "timestamp": moment}]}, "events.0.timestamp")
+            for moment in (-17, 1e10, 1e300, True, None)
+        ),
+        ("/v1/events", {"events": [event(LONG)]}, "events.0.event_id"),
+    ],
+)
+def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
+    client: TestClient, path: str, body: object, field: str
+) -> None:
+    document = assert_problem(client.post(path, json=body), 422, "invalid_request")
+    assert field in [each["field"] for each in document["errors"]]
+    assert field in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        (
+            "/v1/recommend",
+            {"histroy": ["i1"]},
+            "history: missing (send either history or user_id); histroy: unknown field",
+        ),
+        ("/v1/recommend", {}, "history: missing (send either history or user_id)"),
+        (
+            "/v1/recommend",
+            {"history": ["i1"], "user_id": "u"},
+            "history: send either history or user_id, not both",
+        ),
+        (
+            "/v1/recommend",
+            {"history": [11.93]},
+            "history.0: must be a text of 1 to 256 characters, none of them a control character, or a whole number",
+        ),
+        ("/v1/rank", {"items": ["i1"], "user_id": "u"}, "history: missing; user_id: unknown field"),
+        ("/v1/events", {"events": [{**event("e"), "tpye": "buy"}]}, "events.0.tpye: unknown field"),
+    ],
+)
+def test_a_body_with_wrong_fields_is_answered_by_which_to_send(
+    client: TestClient, path: str, body: object, detail: str
+) -> None:
+    assert assert_problem(client.post(path, json=body), 422, "invalid_request")["detail"] == detail
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/items?limit=5",
+        "/v1/items?query=a&limit=0",
+        "/v1/items?query=a&limit=%201",
+        "/v1/users/u/history?limit=1001",
+        "/v1/items/i1/similar?k=501",
+        "/v1/items/i1/similar?k=x",
+    ],
+)
+def test_wrong_parameters_are_refused(client: TestClient, path: str) -> None:
+    assert_problem(client.get(path), 422, "invalid_request")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"history": ["\\ud800"]}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_not_json_is_refused(client: TestClient, body: bytes) -> None:
+    response = client.post("/v1/recommend", content=body, headers={"Content-Type": "application/json"})
+    assert_problem(response, 400, "invalid_json")
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_only_json_is_read(client: TestClient, media_type: str) -> None:
+    response = client.post("/v1/recommend", content=b'{"history": []}', headers={"Content-Type": media_type})
+    assert_problem(response, 415, "unsupported_media_type")
+
+
+def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
+    assert_problem(client.get("/v1/nothing"), 404, "not_found")
+    response = client.get("/v1/recommend")
+    assert_problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/v1/recommend%0A", "/v1/users/a%0Ab/history", "/%00", "/v1/info%7F"])
+def test_paths_with_control_characters_lead_nowhere(client: TestClient, path: str) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        assert_problem(client.request(method, path, json={"history": []}), 404, "not_found")
+
+
+def test_of_very_many_mistakes_only_the_number_is_told(client: TestClient) -> None:
+    wrong = {"history": ["i1"], **{f"x{number}": 1 for number in range(1000)}}
+    for document in (
+        assert_problem(client.post("/v1/recommend", json=wrong), 422, "invalid_request"),
+        client.post("/v1/recommend/batch", json={"requests": [wrong]}).json()["results"][0]["error"],
+    ):
+        assert document["detail"].startswith("1,000 mistakes")
+        assert "errors" not in document
+
+
+def large_body() -> Iterator[bytes]:
+    yield b'{"history": ["'
+    for _ in range(20):
+        yield b"x" * 2**16
+    yield b'"]}'
+
+
+@pytest.mark.parametrize("content", [b"x" * (2**20 + 1), "chunked"])
+def test_a_large_body_is_refused_before_it_is_parsed(client: TestClient, content: bytes | str) -> None:
+    body = large_body() if content == "chunked" else content
+    response = client.post("/v1/recommend", content=body, headers={"Content-Type": "application/json"})
+    assert_problem(response, 413, "body_too_large")
+
+
+def test_a_request_id_is_kept_where_it_is_plain_and_made_where_it_is_not(client: TestClient) -> None:
+    def answered(given: str | None) -> str:
+        headers = {"X-Request-ID": given} if given is not None else {}
+        answer: str = client.get("/health/live", headers=headers).headers["x-request-id"]
+        return answer
+
+    assert answered("abc-123_X.y:z") == "abc-123_X.y:z"
+    made = [answered(given) for given in (None, "", "a b", "x" * 129, '"<script>')]
+    assert len(set(made)) == len(made)
+    assert all(len(each) == 16 and each.isalnum() for each in made)
+
+
+# What can be seen
+
+
+def test_the_metrics_count_what_happened(client: TestClient) -> None:
+    client.post("/v1/recommend", json={"history": ["i1", "who"]})
+    client.post("/v1/recommend", json={"history": []})
+    client.post("/v1/recommend", json={"history": ["who"]})
+    client.post("/v1/recommend", json={})
+    client.post("/v1/rank", json={"history": [], "items": ["i1"]})
+    client.get("/v1/items/who/similar")
+    client.get("/nowhere")
+    post_events(client, event("e1"), event("e1"), event("e2", item="who"))
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert "__" not in response.text
+    numbers = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
+    expected = {
+        'bert4rec_requests_total{code="200",route="/v1/recommend"}': 3,
+        'bert4rec_requests_total{code="422",route="/v1/recommend"}': 1,
+        'bert4rec_requests_total{code="404",route="/v1/items/{item_id}/similar"}': 1,
+        'bert4rec_requests_total{code="404",route="other"}': 1,
+        'bert4rec_requests_total{code="202",route="/v1/events"}': 1,
+        'bert4rec_request_duration_seconds_count{route="/v1/recommend"}': 4,
+        "bert4rec_inference_duration_seconds_count": 4,
+        "bert4rec_batch_size_sum": 4,
+        "bert4rec_queue_depth": 0,
+        'bert4rec_fallbacks_total{reason="empty_history"}': 1,
+        'bert4rec_fallbacks_total{reason="unknown_items"}': 1,
+        "bert4rec_unknown_items_total": 2,
+        'bert4rec_events_total{result="accepted"}': 1,
+        'bert4rec_events_total{result="duplicates"}': 1,
+        'bert4rec_events_total{result="rejected"}': 1,
+        'bert4rec_model_loads_total{result="loaded"}': 1,
+    }
+    assert {name: float(numbers[name]) for name in expected} == expected
+    assert any(name.startswith('bert4rec_model_info{name="films"') for name in numbers)
+
+
+def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
+    """What is made once and takes long for many items is there already."""
+    opened = open_model(exported_model, threads=1)
+    assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue))
+    assert "_norms" in vars(opened)
+
+
+def test_info_models_and_health(client: TestClient, recommender: Recommender) -> None:
+    assert client.get("/v1/info").json()["limits"]["k"] == 500
+    (model,) = client.get("/v1/models").json()["models"]
+    assert (model["state"], model["num_items"], model["max_history"]) == (
+        "current",
+        NUM_ITEMS,
+        recommender.max_history,
+    )
+    for path in HEALTH:
+        assert client.get(path).status_code == 200
+
+
+def test_before_its_start_the_service_is_alive_but_not_ready(exported_model: Path, tmp_path: Path) -> None:
+    client = TestClient(create_app(settings_for(exported_model, tmp_path)))
+    assert client.get("/health/live").status_code == 200
+    assert_problem(client.get("/readyz"), 503, "not_ready")

@@ -1,0 +1,191 @@
+"""The service as an application, in this process: what goes wrong inside, and who is harmed by it."""
+
+import asyncio
+import json
+import threading
+from collections.abc import MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from starlette.testclient import TestClient
+
+from bert4rec.recommend.recommender import Recommender
+from bert4rec.service import served_models as models_module
+from bert4rec.service import service as service_module
+from bert4rec.service.app import Settings, create_app
+from bert4rec.service.served_models import Found
+from tests.service.application import assert_problem, event, post_events, settings_for
+from tests.service.postgres import Postgres
+
+
+class Poisoned(Recommender):
+    """Fails whenever item 13 is in a history; a history of three holds it up; remembers what it was asked."""
+
+    hold = threading.Event()
+    begun = threading.Event()
+    asked: ClassVar[list[list[int]]] = []
+
+    def top(self, questions: Any) -> list[Found]:
+        self.asked.extend(question.history.tolist() for question in questions)
+        if any(13 in question.history for question in questions):
+            raise RuntimeError("poison")
+        if any(len(question.history) == 3 for question in questions):
+            self.begun.set()
+            assert self.hold.wait(30)
+        return super().top(questions)
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> type[Poisoned]:
+    monkeypatch.setattr(models_module, "Recommender", Poisoned)
+    Poisoned.hold.clear()
+    Poisoned.begun.clear()
+    return Poisoned
+
+
+def test_a_poisoned_request_harms_nobody_else(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are in one batch: all wait behind a request that is held up."""
+    with (
+        TestClient(create_app(settings_for(exported_model, tmp_path))) as client,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        first = pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert poisoned.begun.wait(30)
+        histories = [["i13"] if number == 4 else [f"i{number + 20}"] for number in range(9)]
+        others = [
+            pool.submit(client.post, "/v1/recommend", json={"history": history}) for history in histories
+        ]
+        poisoned.hold.set()
+        assert first.result().status_code == 200
+        statuses = [other.result().status_code for other in others]
+        assert statuses == [200] * 4 + [500] + [200] * 4
+        problem = assert_problem(others[4].result(), 500, "internal_error")
+        assert "poison" not in problem["detail"]
+    assert problem["request_id"] in caplog.text
+
+
+def test_past_the_queues_bound_requests_are_turned_away_and_told_when_to_come_back(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "MAX_WAITING", 2)
+    app = create_app(settings_for(exported_model, tmp_path))
+    with TestClient(app) as client, ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})]
+        assert poisoned.begun.wait(30)
+        # A batch of three finds two places.
+        entries = [{"history": [f"i{number}"]} for number in (1, 2, 3)]
+        waiting.append(pool.submit(client.post, "/v1/recommend/batch", json={"requests": entries}))
+        while not app._is_overloaded():
+            client.get("/health/live")
+        for path in ("/v1/recommend", "/v1/rank"):
+            response = client.post(path, json={"history": []})
+            assert_problem(response, 503, "overloaded")
+            assert int(response.headers["retry-after"]) >= 1
+        assert client.get("/health/ready").status_code == 200
+        poisoned.hold.set()
+        one, batch = (each.result() for each in waiting)
+        assert one.status_code == 200
+        assert [entry.get("error", {}).get("code") for entry in batch.json()["results"]] == [
+            None,
+            None,
+            "overloaded",
+        ]
+        assert client.post("/v1/recommend", json={"history": []}).status_code == 200
+
+
+def test_no_answer_in_time_is_a_problem_and_the_service_goes_on(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "TIMEOUT", 0.05)
+    with TestClient(create_app(settings_for(exported_model, tmp_path))) as client:
+        response = client.post("/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert_problem(response, 503, "deadline_exceeded")
+        poisoned.hold.set()
+
+
+def test_a_client_that_hangs_up_while_it_waits_costs_nothing(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "MAX_WAITING", 2)
+    app = create_app(settings_for(exported_model, tmp_path))
+    poisoned.asked.clear()
+
+    async def call(history: list[str], gone: asyncio.Event) -> list[MutableMapping[str, Any]]:
+        """One request, whose client is there until `gone` is set."""
+        body = json.dumps({"history": history}).encode()
+        incoming, sent = [{"type": "http.request", "body": body}], []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/recommend",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+        }
+
+        async def receive() -> MutableMapping[str, Any]:
+            if incoming:
+                return incoming.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+        return sent
+
+    async def scenario() -> None:
+        never, gone = asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(call(["i1", "i2", "i3"], never))
+        while not poisoned.begun.is_set():
+            await asyncio.sleep(0)
+        patient, hasty = (
+            asyncio.create_task(call([item], end)) for item, end in (("i4", never), ("i5", gone))
+        )
+        while not app._is_overloaded():  # until both wait
+            await asyncio.sleep(0)
+        gone.set()
+        assert await hasty == []
+        poisoned.hold.set()
+        assert [answer[0]["status"] for answer in await asyncio.gather(first, patient)] == [200, 200]
+
+    asyncio.run(scenario())
+    assert poisoned.asked == [[1, 2, 3], [4]]
+
+
+def test_without_its_store_the_service_still_answers_what_needs_none(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    settings = Settings(model=exported_model, store=f"postgresql://postgres@/nowhere?host={tmp_path}")
+    with TestClient(create_app(settings)) as client:
+        for response in (
+            client.post("/v1/events", json={"events": [event("e1")]}),
+            client.post("/v1/recommend", json={"user_id": "u1"}),
+            client.get("/v1/users/u1/history"),
+            client.delete("/v1/users/u1/history"),
+        ):
+            assert_problem(response, 503, "store_unavailable")
+            assert "retry-after" in response.headers
+        assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200
+        assert client.get("/health/ready").status_code == 200
+
+
+def test_a_store_that_hangs_is_logged_and_keeps_nobody_from_stopping(
+    exported_model: Path,
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(service_module, "TIMEOUT", 1.0)
+    app = create_app(Settings(exported_model, postgres.new_store()))
+    with ExitStack() as until_stopped, TestClient(app) as client:
+        post_events(client, event("e1"))
+        until_stopped.enter_context(postgres.frozen())
+        assert_problem(client.get("/v1/users/u1/history"), 503, "deadline_exceeded")
+        assert "fail: the history store does not answer in time" in caplog.text
+    assert "what waits for it is given up" in caplog.text
