@@ -1,6 +1,6 @@
-"""Folders that are either whole or not there.
+"""Folders that are either complete or not there.
 
-Every stage writes one folder: arrays and tables beside a small JSON manifest that names its format, its
+Every stage writes one folder: arrays and tables beside a small JSON manifest with its format, its
 schema version, and the size and SHA-256 of every other file. The folder is filled under a temporary name
 and renamed when it is complete, so a full disk, an error or Ctrl-C leaves whatever was there before.
 """
@@ -23,10 +23,10 @@ Manifest = dict[str, Any]
 
 @contextmanager
 def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield an empty folder that takes `target`'s place when the block ends well, and vanishes otherwise.
+    """Yield an empty folder that replaces `target` when the block ends well, and is removed otherwise.
 
-    Only a folder of the same kind, told by its manifest, is ever replaced. A link stays, and what it leads to is
-    replaced.
+    Only a folder of the same kind, recognised by its manifest, is ever replaced. A link stays, and the folder that it
+    leads to is replaced.
     """
     refuse_existing(target, manifest, overwrite=overwrite)
     target = behind_links(target)
@@ -52,15 +52,15 @@ def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Itera
 
 
 def behind_links(path: Path) -> Path:
-    """Where `path` leads, whether anything is there or not: to rename something to a link would replace the link."""
+    """Where `path` leads, whether it exists or not: renaming something to a link would replace the link."""
     return Path(os.path.realpath(path))
 
 
 @contextmanager
 def held(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Have a folder, made if need be, to oneself; where another process has it, wait for it or refuse.
+    """Lock a folder for this process and create it if needed. If another process has it, wait or refuse.
 
-    Where nothing was left in it, it is removed in the end.
+    If it is empty in the end, it is removed.
     """
     folder = behind_links(folder)
     while (handle := _lock(folder, wait=wait)) is None:
@@ -75,7 +75,7 @@ def held(folder: Path, *, wait: bool) -> Iterator[None]:
 
 
 def _lock(folder: Path, *, wait: bool) -> int | None:
-    """None where whoever had the folder has removed it: what is locked then is no longer what others will find."""
+    """None if the process that had the folder has removed it: others will then find another folder of this name."""
     with suppress(FileExistsError):
         folder.mkdir(parents=True)
     with ExitStack() as unless_kept, suppress(FileNotFoundError):
@@ -101,13 +101,13 @@ def _is_still(handle: int, folder: Path) -> bool:
 
 
 def refuse_existing(target: Path, manifest: str, *, overwrite: bool) -> None:
-    """Say at once, before any long work, that `target` will not be replaced."""
+    """Refuse a `target` that will not be replaced, before any long work."""
     if not target.exists():
         return
     if not target.is_dir() or (any(target.iterdir()) and not _is_ours(target / manifest)):
-        raise UsageError(f"{target} exists and has no {manifest} of bert4rec, so it is never replaced.")
+        raise UsageError(f"{target} already exists and has no {manifest} of bert4rec, so it is never replaced.")
     if not overwrite:
-        raise UsageError(f"{target} exists already. Choose another name, or pass --overwrite to replace it.")
+        raise UsageError(f"{target} already exists. Choose another folder, or replace it with `overwrite=True`.")
 
 
 def _is_ours(manifest: Path) -> bool:
@@ -128,7 +128,7 @@ def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is always whole."""
+    """Write a small file so that it is always complete."""
     unfinished = path.with_name(f".{path.name}.unfinished-{uuid4().hex[:8]}")
     unfinished.write_text(text + "\n", encoding="utf-8")
     unfinished.replace(path)
@@ -137,7 +137,7 @@ def write_text(path: Path, text: str) -> None:
 def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifest:
     """The manifest of `folder`, after checking that it is a `kind` of this schema and no file is missing.
 
-    Contents are not hashed here, so that opening takes milliseconds whatever the size: `verify_files` does.
+    Contents are not hashed here, so that opening takes milliseconds whatever the size: `verify_files` does that.
     """
     path = folder / name
     if not folder.exists():
@@ -150,10 +150,10 @@ def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifes
         manifest = json.loads(path.read_text(encoding="utf-8"))
         found, files = manifest["schema"], manifest["files"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged and cannot be read ({error}). Make the folder anew.") from error
+        raise DataError(f"{path} is damaged and cannot be read ({error}). Re-create the folder.") from error
     if found != schema:
         raise DataError(
-            f"{path} has schema version {found}, this version of bert4rec reads {schema}. Make the folder anew."
+            f"{path} has schema version {found}, this version of bert4rec reads {schema}. Re-create the folder."
         )
     for file_name, facts in files.items():
         _check_size(folder / file_name, facts["bytes"])
@@ -161,13 +161,13 @@ def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifes
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
-    """Hash every file of the folder and refuse the first that is not what was written."""
+    """Hash every file of the folder and refuse the first that has changed since it was written."""
     for file_name, facts in manifest["files"].items():
         path = folder / file_name
         _check_size(path, facts["bytes"])
         if sha256_of(path) != facts["sha256"]:
             raise DataError(
-                f"{path} has changed since it was written (its checksum differs). Make the folder anew."
+                f"{path} has changed since it was written (its checksum differs). Re-create the folder."
             )
 
 
@@ -178,10 +178,10 @@ def sha256_of(path: Path) -> str:
 
 def _check_size(path: Path, expected: int) -> None:
     if not path.is_file():
-        raise DataError(f"{path} is missing, though the folder's manifest names it. Make the folder anew.")
+        raise DataError(f"{path} is missing, but the folder's manifest lists it. Re-create the folder.")
     found = path.stat().st_size
     if found != expected:
-        raise DataError(f"{path} has {found} bytes where {expected} were written. Make the folder anew.")
+        raise DataError(f"{path} has {found} bytes where {expected} were written. Re-create the folder.")
 
 
 def _article(kind: str) -> str:

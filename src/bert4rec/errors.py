@@ -1,23 +1,23 @@
 """The errors a user can act on.
 
     Bert4RecError
-    ├── UsageError      the request contradicts itself            exit code 2
+    ├── UsageError      wrong or contradictory parameters         exit code 2
     ├── DataError       the data is not what it should be         exit code 3
     └── NotFoundError   a file, folder or id does not exist       exit code 4
 
-Each message says where, what was expected, what was found and what to do next. The command line
-prints it as one line. Anything else that is raised is a mistake of ours and keeps its traceback.
+Each message says what is wrong, where, what was expected and what to do. Parameters are written in
+backticks; the command line prints them as options. Any other exception is a bug of ours.
 """
 
 
 class Bert4RecError(Exception):
-    """Something a user can mend; the message says how."""
+    """An error that the user can correct; the message says how."""
 
     exit_code = 1
 
 
 class UsageError(Bert4RecError):
-    """The request contradicts itself or asks for what cannot be."""
+    """Parameters are wrong or contradict each other."""
 
     exit_code = 2
 

@@ -11,7 +11,7 @@ def new_figure(columns: int = 1) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UsageError("Drawing needs matplotlib: pip install 'bert4rec[report]'.") from error
+        raise UsageError("Drawing requires matplotlib: pip install 'bert4rec[report]'.") from error
     figure = Figure(figsize=(4.6 * columns, 3.6), layout="constrained")
     axes = figure.subplots(1, columns)
     for axis in axes if columns > 1 else [axes]:
@@ -21,7 +21,7 @@ def new_figure(columns: int = 1) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write PNG, SVG or PDF, as the ending says."""
+    """Write PNG, SVG or PDF, depending on the ending."""
     if path.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise UsageError(f"{path} must end in .png, .svg or .pdf.")
     for axes in figure.axes:
@@ -32,7 +32,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def _write_numbers_out(axis: Any) -> None:
-    """1,000 and neither 10³ nor 1000. Ticks that were chosen by hand stay as they are."""
+    """Write 1,000 and neither 10³ nor 1000. Ticks that were chosen by hand stay as they are."""
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, ScalarFormatter, StrMethodFormatter
 
     low, high = axis.get_view_interval()

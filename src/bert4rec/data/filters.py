@@ -51,15 +51,13 @@ class Filters:
     def __post_init__(self) -> None:
         for name in ("min_item_actions", "min_user_actions", "k_core"):
             if getattr(self, name) < 0:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} must not be negative, found {getattr(self, name)}."
-                )
+                raise UsageError(f"`{name}` must not be negative, found {getattr(self, name)}.")
 
 
 def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str]]:
-    """What is left, and a sentence for every filter that dropped something.
+    """The actions that are left, and a sentence for every filter that dropped some.
 
-    Raises DataError naming the filter that leaves nothing.
+    Raises DataError naming the filter that leaves none.
     """
     if not len(actions):
         raise DataError("The log has no actions.")
@@ -67,12 +65,12 @@ def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str
     for name, keep in _steps(filters):
         kept = keep(actions)
         if not len(kept):
-            raise DataError(f"{name} leaves none of {len(actions):,} actions. Loosen this filter.")
+            raise DataError(f"`{name}` leaves none of {len(actions):,} actions. Loosen this filter.")
         if len(kept) < len(actions):
             dropped = f"{len(actions) - len(kept):,} of {len(actions):,} actions"
             before, after = _count_users(actions), _count_users(kept)
             users = f", and {before - after:,} of {before:,} users" if after < before else ""
-            notes.append(f"{name} dropped {dropped}{users}.")
+            notes.append(f"`{name}` dropped {dropped}{users}.")
         actions = kept
     return actions, notes
 
@@ -85,27 +83,27 @@ def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:
     steps: list[tuple[str, Callable[[Actions], Actions]]] = []
     if filters.after is not None:
         after = filters.after
-        steps.append((f"--after {format_moment(after)}", lambda a: a.keep(_times(a) >= after)))
+        steps.append((f'after="{format_moment(after)}"', lambda a: a.keep(_times(a, "after") >= after)))
     if filters.before is not None:
         before = filters.before
-        steps.append((f"--before {format_moment(before)}", lambda a: a.keep(_times(a) < before)))
+        steps.append((f'before="{format_moment(before)}"', lambda a: a.keep(_times(a, "before") < before)))
     if filters.drop_duplicates:
-        steps.append(("--drop-duplicates", lambda a: a.keep(~duplicates(a, _times(a, "--drop-duplicates")))))
+        steps.append(("drop_duplicates=True", lambda a: a.keep(~duplicates(a, _times(a, "drop_duplicates")))))
     if filters.drop_repeats:
-        steps.append(("--drop-repeats", lambda a: a.keep(~repeats(a.users, a.items))))
+        steps.append(("drop_repeats=True", lambda a: a.keep(~repeats(a.users, a.items))))
     if filters.min_item_actions > 1:
         least = filters.min_item_actions
-        steps.append((f"--min-item-actions {least}", lambda a: a.keep(_frequent(a.items, least))))
+        steps.append((f"min_item_actions={least}", lambda a: a.keep(_frequent(a.items, least))))
     if filters.min_user_actions > 1:
         fewest = filters.min_user_actions
-        steps.append((f"--min-user-actions {fewest}", lambda a: a.keep(_frequent(a.users, fewest))))
+        steps.append((f"min_user_actions={fewest}", lambda a: a.keep(_frequent(a.users, fewest))))
     if filters.k_core > 1:
-        steps.append((f"--k-core {filters.k_core}", lambda a: _core(a, filters.k_core)))
+        steps.append((f"k_core={filters.k_core}", lambda a: _core(a, filters.k_core)))
     return steps
 
 
 def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
-    """True for every action on an item that the same user has touched before."""
+    """True for every action on an item that the same user had before."""
     import polars as pl
 
     pairs = (users.astype(np.uint64) << np.uint64(32)) | items
@@ -114,7 +112,7 @@ def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
 
 
 def duplicates(actions: Actions, times: NDArray[np.int64]) -> Mask:
-    """True for every action that says exactly what an earlier one says: same user, item and time."""
+    """True for every action with the same user, item and time as an earlier one."""
     mask: Mask = np.zeros(len(actions), np.bool_)
     is_tied = np.zeros(len(actions), np.bool_)
     is_tied[1:] = (actions.users[1:] == actions.users[:-1]) & (times[1:] == times[:-1])
@@ -124,10 +122,26 @@ def duplicates(actions: Actions, times: NDArray[np.int64]) -> Mask:
     return mask
 
 
-def _times(actions: Actions, option: str = "--after and --before") -> NDArray[np.int64]:
+def count_oddities(actions: Actions) -> dict[str, int]:
+    """How many actions tie with the user's previous one, repeat an item, or are there twice.
+
+    Without times there are no duplicates: a user may do the same thing twice in a row on purpose.
+    """
+    counts = {
+        "ties": 0,
+        "repeats": int(np.count_nonzero(repeats(actions.users, actions.items))),
+        "duplicates": 0,
+    }
+    if actions.times is not None:
+        same_user = actions.users[1:] == actions.users[:-1]
+        counts["ties"] = int(np.count_nonzero(same_user & (actions.times[1:] == actions.times[:-1])))
+        counts["duplicates"] = int(np.count_nonzero(duplicates(actions, actions.times)))
+    return counts
+
+
+def _times(actions: Actions, parameter: str) -> NDArray[np.int64]:
     if actions.times is None:
-        verb = "need" if " and " in option else "needs"
-        raise UsageError(f"{option} {verb} times, and this log has none.")
+        raise UsageError(f"`{parameter}` requires times, and this log has none.")
     return actions.times
 
 

@@ -1,4 +1,4 @@
-"""What a split hides from the reader of its numbers: warnings, each with a count."""
+"""What to know before trusting numbers on a split: warnings, each with a count."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Split, Targets
 
 FEW_USERS = 500
-"""With fewer, chance alone moves a hit rate by several points either way; with a fifth of them, by ten."""
+"""With fewer, chance alone moves a hit rate by several points either way; with a fifth as many, by ten."""
 EASY_GUESS = 0.2
-"""HR@10 of blind guessing from which a high number says little."""
+"""If random guessing reaches this HR@10, a high number says little."""
 DAY = 86_400 * 1_000_000
 """In microseconds."""
 
@@ -23,17 +23,15 @@ def split_warnings(dataset: Dataset, split: Split) -> list[str]:
 
 
 def why_nobody(split: Split) -> str:
-    """What leaves a part of the split without anybody to ask."""
+    """Why a part of the split has no targets."""
     empty = split.test if len(split.valid) else split.valid
     if empty.left_out:
-        return (
-            "what comes next was in the history already. To ask about that, prepare it with --repeats keep."
-        )
-    return "too few users act before and after its cuts. Choose other dates, or keep users with three actions and more."
+        return 'all targets repeat an item of their history. To include them, prepare with `repeats="keep"`.'
+    return "too few users act before and after its cuts. Choose other dates, or keep users with at least three actions."
 
 
 def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
-    """Why numbers on these targets say little, whatever the model."""
+    """Why metrics on these targets say little, whatever the model."""
     if not len(targets):
         return [] if targets.left_out else ["No user has enough actions to be tested on."]
     warnings = []
@@ -42,12 +40,12 @@ def too_little_to_judge(dataset: Dataset, targets: Targets) -> list[str]:
         margin = 0.98 / len(targets) ** 0.5
         users = "1 user is" if len(targets) == 1 else f"{len(targets):,} users are"
         warnings.append(
-            f"{'Too little to judge a model by: only' if margin >= 0.1 else 'Only'} {users} asked about, so chance "
+            f"{'Too few users to judge a model: only' if margin >= 0.1 else 'Only'} {users} tested, so chance "
             f"alone moves a hit rate by up to {margin:.2f} either way."
         )
     if (guess := _blind_guess(dataset, targets)) >= EASY_GUESS:
         warnings.append(
-            f"Too little to judge a model by: with {dataset.num_items:,} items to choose from, blind guessing has "
+            f"Too few items to judge a model: with {dataset.num_items:,} items, random guessing has "
             f"HR@10 of {guess:.2f} in full ranking. Look at HR@1 and MRR."
         )
     return warnings
@@ -68,7 +66,7 @@ def _duplicates(dataset: Dataset, _split: Split) -> str | None:
     are = "action is" if count == 1 else "actions are"
     return (
         f"{count:,} {are} there twice: same user, item and time ({count / dataset.num_actions:.1%}). To keep one of "
-        "each, prepare with --drop-duplicates."
+        "each, prepare with `drop_duplicates=True`."
     )
 
 
@@ -76,8 +74,8 @@ def _no_real_times(dataset: Dataset, _split: Split) -> str | None:
     if dataset.times is None or dataset.times.max() >= DAY:
         return None
     return (
-        "All times lie on the first day of 1970: the column of times may hold something else, or in another unit. Name "
-        "the right one with --time-col."
+        "All times lie on the first day of 1970: the time column may hold something else, or another unit. Choose the "
+        "right column with `time`."
     )
 
 
@@ -87,12 +85,12 @@ def _repeated_targets(_dataset: Dataset, split: Split) -> str | None:
         return None
     if not len(split.test):
         return (
-            "Every test item repeats an item of its history. To ask about them, prepare with --repeats keep."
+            'Every test item repeats an item of its history. To include them, prepare with `repeats="keep"`.'
         )
     share = left_out / (left_out + len(split.test))
     return (
-        f"{left_out:,} test items ({share:.1%}) repeat an item of their history and are left out, for repeats are "
-        "excluded. To ask about them too, prepare with --repeats keep."
+        f"{left_out:,} test items ({share:.1%}) repeat an item of their history and are left out, because repeats are "
+        'excluded. To include them, prepare with `repeats="keep"`.'
     )
 
 
@@ -111,7 +109,7 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
         return None
     return (
         f"Leave-one-out leaks the future: for the average test item, {share:.0%} of the training actions happen after "
-        "it. Models learn what will become popular. To measure without this, use --split time --test-from 0.9."
+        'it. Models learn what will become popular. To avoid this, use `split="time", test_from=0.9`.'
     )
 
 
@@ -125,7 +123,7 @@ def _items_only_in_test(dataset: Dataset, split: Split) -> str | None:
     share = unseen / len(split.test)
     return (
         f"{unseen:,} of {len(split.test):,} test items ({share:.1%}) never occur in training: "
-        f"a model that knows only training items cannot score above HR {1 - share:.3f}."
+        f"a model that knows only training items cannot reach more than HR {1 - share:.3f}."
     )
 
 
@@ -138,5 +136,5 @@ def _ties_across_cut(dataset: Dataset, split: Split) -> str | None:
         return None
     return (
         f"{tied:,} of {len(split.test):,} test items ({tied / len(split.test):.1%}) happen at the same time as the "
-        "item before them: which of the two is the test item is the log's order, not time."
+        "item before them: the order of the log, not time, decides which of the two is the test item."
     )

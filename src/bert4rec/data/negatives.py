@@ -1,4 +1,4 @@
-"""Stored candidates: the items a target is ranked against (section 4.2 of the paper).
+"""Stored candidates: the items that a target is ranked against (section 4.2 of the paper).
 
 They are drawn once per dataset, so that every model meets the same ones. The draw uses the raw 64-bit
 stream of PCG64, which NumPy promises never to change, and integer arithmetic: equal on every machine.
@@ -30,10 +30,10 @@ def draw_negatives(
     count: int = 100,
     repeats: Repeats = "exclude",
 ) -> NDArray[np.int32]:
-    """For every user, `count` distinct items in the order drawn: such that the user never touches, or any.
+    """For every user, `count` distinct items in the order drawn: items that the user never had, or any items.
 
     "popularity" draws an item in proportion to its actions in the whole log, "uniform" all alike; either
-    way without replacement. Popularity never draws an item without actions. Where there are fewer than `count`
+    way without replacement. Popularity never draws an item without actions. If there are fewer than `count`
     to choose from, a user gets all of them, and 0 for the rest.
     """
     sequences = np.asarray(sequences)
@@ -109,7 +109,7 @@ def _fill(
 
 
 def _take_all_that_is_left(block: _Block, row: int) -> bool:
-    """Where there is no more to choose from than is wanted, give the row all of it and say so."""
+    """If there are no more items than wanted, give the row all of them and return True."""
     left = np.flatnonzero(~block.taken[row])
     fits = len(left) <= len(block.chosen[row])
     if fits:

@@ -1,4 +1,4 @@
-"""What a model may see and what it must guess: two ways to cut the same dataset.
+"""What a model may see and what it must predict: two ways to cut the same dataset.
 
 Both cut every user's history once for validation and once for test. A model of the *selection* stage is
 trained on what lies before the validation cut; the *refit* model on what lies before the test cut.
@@ -6,8 +6,8 @@ trained on what lies before the validation cut; the *refit* model on what lies b
 - `leave-one-out` (the paper): the last action is the test target, the one before it the validation target.
 - `time`: everybody is cut at the same two dates. The target is the first action at or after the date.
 
-Where the dataset excludes repeats, a target that its own history holds is no question that a recommender will be
-asked: it is left out, and counted.
+If the dataset excludes repeats, a target that occurs in its own history is left out and counted: a recommender will
+never be asked for it.
 """
 
 from dataclasses import dataclass
@@ -27,9 +27,10 @@ SplitKind = Literal["leave-one-out", "time"]
 
 @dataclass(frozen=True)
 class SplitSpec:
-    """Which split is meant, as it is written in dataset.json and in a run's configuration."""
+    """How histories are cut for validation and test, as written in dataset.json and in a run's configuration."""
 
     kind: SplitKind = "leave-one-out"
+    """`leave-one-out`, or `time`: everybody is cut at the same two dates."""
     test_from: str | None = None
     """For `time`: a date, or the share of actions that lies before the test part, such as 0.9."""
     valid_from: str | None = None
@@ -38,26 +39,26 @@ class SplitSpec:
     def __post_init__(self) -> None:
         if self.kind == "time" and self.test_from is None:
             raise UsageError(
-                "--split time needs --test-from: a date such as 2024-01-31, or a share such as 0.9."
+                '`split="time"` requires `test_from`: a date such as 2024-01-31, or a share such as 0.9.'
             )
         if self.kind == "leave-one-out" and (self.test_from or self.valid_from):
-            raise UsageError("--test-from and --valid-from go with --split time.")
+            raise UsageError('`test_from` and `valid_from` require `split="time"`.')
 
     def __str__(self) -> str:
-        """In one line, by which results of different splits are told apart."""
+        """In one line, which distinguishes results of different splits."""
         dates = {"test from": self.test_from, "valid from": self.valid_from}
         return ", ".join([self.kind, *(f"{name} {date}" for name, date in dates.items() if date)])
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The actions to be guessed: one per user that has one. The history is all that the user did before."""
+    """The actions to predict, at most one per user. The history is everything the user did before."""
 
     users: NDArray[np.int64]
     positions: NDArray[np.int64]
     """Index of each target into `Dataset.sequences`; the history is [offsets[user], position)."""
     left_out: int = 0
-    """Users who are not asked because their target repeats an item of their history."""
+    """Users who are left out because their target repeats an item of their history."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -76,6 +77,7 @@ class Split:
     test: Targets
 
     def targets(self, part: Part) -> Targets:
+        """The actions to predict of one part."""
         return self.valid if part == "valid" else self.test
 
     def training_end(self, part: Part) -> NDArray[np.int64]:
@@ -84,7 +86,7 @@ class Split:
 
 
 def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
-    """The split that `spec` describes; without one, that which the dataset was prepared with."""
+    """The split that `spec` describes; by default the one that the dataset was prepared with."""
     spec = spec or SplitSpec(**dataset.manifest["split"])
     if spec.kind == "leave-one-out":
         return leave_one_out(dataset)
@@ -99,8 +101,8 @@ def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
 def leave_one_out(dataset: Dataset) -> Split:
     """Cut off each user's last action for test and the one before for validation.
 
-    A user with fewer than three actions has nothing left to learn from once both are cut off, and so
-    stays whole in the training part and is never asked about.
+    A user with fewer than three actions would have nothing left to learn from, so all of them are used for training
+    and none for validation or test.
     """
     begin, end = dataset.offsets[:-1], dataset.offsets[1:]
     users = np.flatnonzero(end - begin >= 3)
@@ -119,13 +121,13 @@ def leave_one_out(dataset: Dataset) -> Split:
 def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
     """Cut everybody at two moments, in microseconds since 1970.
 
-    Guessed is the first action at or after the moment, of users who had done something before it. A user's
+    The target is the first action at or after the moment, of users with at least one action before it. A user's
     validation target must lie before `test_from`.
     """
     if valid_from >= test_from:
         raise UsageError(
-            f"The validation part must begin before the test part: found {format_moment(valid_from)} for the one and "
-            f"{format_moment(test_from)} for the other. Choose them with --valid-from and --test-from."
+            f"The validation part must begin before the test part, found {format_moment(valid_from)} and "
+            f"{format_moment(test_from)}. Choose other dates with `valid_from` and `test_from`."
         )
     valid_cut = _first_action_from(dataset, valid_from)
     test_cut = _first_action_from(dataset, test_from)
@@ -138,7 +140,7 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
         )
         raise DataError(
             f"No user acts both before and after {format_moment(test_from)}. The log runs from {first} to {last}: "
-            "choose a date between them with --test-from."
+            "choose a date between them with `test_from`."
         )
     return Split(
         kind="time",
@@ -150,7 +152,7 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
 
 
 def _targets(dataset: Dataset, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Targets:
-    """What is asked of these users, less repeats where the dataset excludes them."""
+    """The targets of these users, without repeats if the dataset excludes them."""
     if dataset.repeats == "keep" or dataset.manifest["counts"].get("repeats") == 0:
         return Targets(users, positions)
     is_repeat = histories_before(dataset, users, positions).contain(dataset.sequences[positions])
@@ -158,7 +160,7 @@ def _targets(dataset: Dataset, users: NDArray[np.int64], positions: NDArray[np.i
 
 
 def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
-    """Per user, the index of the first action at or after `moment` (the user's end where there is none)."""
+    """Per user, the index of the first action at or after `moment`, or the user's end if there is none."""
     earlier = np.concatenate([[0], np.cumsum(_times(dataset) < moment)])
     begin, end = dataset.offsets[:-1], dataset.offsets[1:]
     return np.asarray(begin + (earlier[end] - earlier[begin]))
@@ -166,7 +168,9 @@ def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
 
 def _times(dataset: Dataset) -> NDArray[np.int64]:
     if dataset.times is None:
-        raise DataError(f"{dataset.name} has no times, so it cannot be split by time. Use leave-one-out.")
+        raise DataError(
+            f'{dataset.where} has no times, so it cannot be split by time. Use `split="leave-one-out"`.'
+        )
     return np.asarray(dataset.times)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.logs.times import format_moment
 
 CURVE_POINTS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -16,6 +17,9 @@ CURVE_POINTS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 def statistics(dataset: Dataset) -> dict[str, Any]:
     """Counts, lengths, density and popularity, ready for JSON."""
     lengths, counts = dataset.lengths, dataset.manifest["counts"]
+    if "repeats" not in counts:  # Not made of a log.
+        users = np.repeat(np.arange(dataset.num_users, dtype=np.uint32), lengths)
+        counts = count_oddities(Actions(users, dataset.sequences.astype(np.uint32), dataset.times))
     return {
         "name": dataset.name,
         "users": dataset.num_users,

@@ -1,4 +1,4 @@
-"""Files that are no log, told by their first bytes or their ending, and what to do with each."""
+"""Files that are not logs, recognised by their first bytes or their ending, and what to do with each."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Binary:
     begins: bytes = rb"(?!)"
     """A regular expression for the first bytes; by default nothing matches."""
     endings: tuple[str, ...] = ()
-    """Tell it where the first bytes do not."""
+    """Recognise it if the first bytes do not."""
     is_text: bool = False
     """It can be read if its encoding is named."""
 
@@ -33,8 +33,8 @@ EXCEL = Binary("an Excel workbook", _SHEET, rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 OFFICE = Binary("an office document", _SHEET, endings=(".ods",))
 NUMPY = Binary("a NumPy array", _SAVE, rb"\x93NUMPY", (".npy", ".npz"))
 _PICKLE = Binary(
-    "a pickle, which is never opened, since it could run any code",
-    "Where you trust it, write it as Parquet: pandas.read_pickle(…).to_parquet(…).",
+    "a pickle, which is never opened, because it could run any code",
+    "If you trust it, write it as Parquet: pandas.read_pickle(…).to_parquet(…).",
     rb"\x80[\x02-\x05]",
     (".pkl", ".pickle"),
 )
@@ -55,7 +55,7 @@ _KINDS = (
     Binary("an Avro file", "Write it as Parquet or JSON Lines.", rb"Obj\x01", (".avro",)),
     Binary(
         "Feather of version 1",
-        "Write it anew: pandas.read_feather(…).to_feather(…) writes version 2, which is read.",
+        "Convert it: pandas.read_feather(…).to_feather(…) writes version 2, which can be read.",
         rb"FEA1" + _CONTROL,
     ),
     Binary("an Arrow stream", "Write it as an Arrow file or as Parquet.", rb"\xff{4}", (".arrows",)),
@@ -82,15 +82,15 @@ _KINDS = (
     ),
     Binary(
         "a web page",
-        "If it was downloaded, the server may have sent an error instead: look at it.",
+        "If it was downloaded, the server may have sent an error page instead: look at it.",
         rb"(?i)\s*<(!doctype )?html",
     ),
 )
 _NO_UTF_8 = (
-    Binary("UTF-32 text", "Say --encoding utf-32.", rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", is_text=True),
-    Binary("UTF-16 text", "Say --encoding utf-16.", rb"\xff\xfe|\xfe\xff", is_text=True),
-    Binary("UTF-16 text", "Say --encoding utf-16-le.", rb"([\x09-\x7e]\x00){8}", is_text=True),
-    Binary("UTF-16 text", "Say --encoding utf-16-be.", rb"(\x00[\x09-\x7e]){8}", is_text=True),
+    Binary("UTF-32 text", 'Pass `encoding="utf-32"`.', rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", is_text=True),
+    Binary("UTF-16 text", 'Pass `encoding="utf-16"`.', rb"\xff\xfe|\xfe\xff", is_text=True),
+    Binary("UTF-16 text", 'Pass `encoding="utf-16-le"`.', rb"([\x09-\x7e]\x00){8}", is_text=True),
+    Binary("UTF-16 text", 'Pass `encoding="utf-16-be"`.', rb"(\x00[\x09-\x7e]){8}", is_text=True),
     Binary("not text: it holds NUL bytes", _SAVE, rb".*?\x00"),
 )
 
@@ -101,10 +101,10 @@ def is_columnar(head: bytes) -> bool:
 
 
 def recognise(head: bytes, ending: str, *, encoding: str | None = None) -> Binary | None:
-    """What a file is that begins with `head`; None where it may be a log.
+    """What a file is that begins with `head`; None if it may be a log.
 
-    Bytes tell more than an ending, which counts where they are no text, or not known (empty). In a named encoding
-    NUL bytes are no sign: UTF-16 is full of them.
+    Bytes say more than an ending, which counts only if they are not text, or unknown (empty). In a named encoding
+    NUL bytes mean nothing: UTF-16 is full of them.
     """
     if is_columnar(head):
         return None

@@ -1,4 +1,4 @@
-"""Which column is the user, which the item, which the time: guessed from usual names, or as told."""
+"""Which column is the user, the item, the time: guessed from usual names, or as named."""
 
 import difflib
 import re
@@ -30,12 +30,12 @@ _USUAL_RANK = {
 
 
 NO_COLUMN = "none"
-"""Said in place of a column's name: do as if there were none."""
+"""Instead of a column's name: ignore the column."""
 
 
 @dataclass(frozen=True)
 class ColumnRequest:
-    """What the user said about columns; None where it is to be guessed."""
+    """Columns by name, or by place counted from 1; None is guessed."""
 
     user: str | None = None
     item: str | None = None
@@ -45,14 +45,14 @@ class ColumnRequest:
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns of one file that are read."""
+    """The columns of one file or frame that are read."""
 
     user: str
     item: str
     time: str | None = None
     title: str | None = None
     lists: frozenset[str] = frozenset()
-    """Roles whose column holds lists: `item` where a row is a user with all items, and what goes along with them."""
+    """Roles whose column holds lists: `item` if a row is a user with all items, and what goes along with them."""
 
     def describe(self) -> str:
         """For people: role and column."""
@@ -68,7 +68,7 @@ class ColumnChoice:
 
 
 def guess_columns(names: Sequence[str], lists: Collection[str] = ()) -> dict[str, str]:
-    """Role → column for every role some column's name stands for; the more usual name wins.
+    """Role → column for every role that some column's name stands for; the more usual name wins.
 
     The name of a column in `lists` may be a plural ("item_ids").
     """
@@ -87,7 +87,7 @@ def _guess_time(names: Sequence[str], where: str) -> str | None:
     if len(found) > 1:
         raise DataError(
             f"{where} has several columns that may be the time: {', '.join(found)}. Name the one to sort by with "
-            f"--time-col {found[0]!r}, or say --time-col none, and the order of the rows counts."
+            f'`time="{found[0]}"`, or use the order of the rows with `time="none"`.'
         )
     return found[0] if found else None
 
@@ -110,9 +110,9 @@ def made_up_names(count: int) -> list[str]:
 def choose_columns(
     names: Sequence[str], request: ColumnRequest, *, where: str, lists: Collection[str] = ()
 ) -> ColumnChoice:
-    """Settle on columns; a column that was asked for must be there, user and item must be found.
+    """Choose columns; a column that was named must exist, and user and item must be found.
 
-    `lists` are the columns that hold lists. Where no name stands for the item and one of them is left, it is that.
+    `lists` are the columns that hold lists. If no name stands for the item and one of them is left, it is that.
     """
     roles: dict[str, str | None] = dict(guess_columns(names, lists))
     if list(names) == made_up_names(2):
@@ -131,28 +131,26 @@ def choose_columns(
         left = [name for name in lists if name not in roles.values()]
         if len(left) > 1:
             raise DataError(
-                f"{where}: expected one column that is a list of items, found {', '.join(left)}. "
-                "Name it with --item-col."
+                f"{where}: expected one column with lists of items, found {', '.join(left)}. Name it with `item`."
             )
         roles["item"] = left[0] if left else None
     for role in ("user", "item"):
         if not roles.get(role):
             raise DataError(
-                f"{where} has no column that looks like the {role}. Columns found: {', '.join(names)}. "
-                f"Name it with --{role}-col."
+                f"No column of {where} looks like the {role}. Columns: {', '.join(names)}. Name it with `{role}`."
             )
     user, item, time, title = (roles.get(role) for role in ("user", "item", "time", "title"))
     assert user and item
     time = None if without_time else time
     for (one, name), (other, same) in combinations((("user", user), ("item", item), ("time", time)), 2):
         if name == same:
-            raise UsageError(f"{one.capitalize()} and {other} cannot both be column {name!r}.")
+            raise UsageError(f"`{one}` and `{other}` cannot both be column {name!r}.")
     if item not in lists:
         return ColumnChoice(user, item, time, title)
     if title not in lists:
         if request.title:
             raise DataError(
-                f"{where}: column {title!r} is no list, so it cannot be the titles of listed items."
+                f"`title`: column {title!r} of {where} does not hold lists, so it cannot be the titles of listed items."
             )
         title = None  # it is the user's name
     along = {"item": item, "time": time, "title": title}
@@ -162,7 +160,7 @@ def choose_columns(
 
 
 def _named(asked: str, names: Sequence[str], role: str, where: str) -> str:
-    """The column called `asked`, or the one in that place, counted from 1, where no column has that name."""
+    """The column called `asked`, or the one in that place, counted from 1, if no column has that name."""
     if asked in names:
         return asked
     if asked.isdecimal() and 1 <= int(asked) <= len(names):
@@ -170,9 +168,7 @@ def _named(asked: str, names: Sequence[str], role: str, where: str) -> str:
     by_lower_case = {name.lower(): name for name in names}
     near = difflib.get_close_matches(asked.lower(), by_lower_case, n=1)
     hint = f" Did you mean {by_lower_case[near[0]]!r}?" if near else ""
-    raise DataError(
-        f"{where} has no column {asked!r} for --{role}-col. Columns found: {', '.join(names)}.{hint}"
-    )
+    raise DataError(f"`{role}`: column {asked!r} not found in {where}. Columns: {', '.join(names)}.{hint}")
 
 
 def _plain(name: str) -> str:

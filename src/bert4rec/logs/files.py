@@ -29,10 +29,10 @@ class EncodingError(DataError):
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user said about how files are written; None where it is to be found out."""
+    """How files are written, as far as the user said; None is found out."""
 
     encoding: str | None = None
-    """Of text files that are not UTF-8."""
+    """The encoding of text files that are not UTF-8."""
     separator: str | None = None
     """Between the fields of a text file: any text, or `tab` or `space`."""
     time_format: str | None = None
@@ -50,10 +50,10 @@ class LogFile:
     separator: str = ","
     """Between the fields of a `csv` file; may be several characters."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of a `csv` file: from its header, or made up where it has none."""
+    """Names of the columns of a `csv` file: from its header, or made up if it has none."""
     has_header: bool = True
     quote: str | None = '"'
-    """What surrounds fields of a `csv` file that hold separators; None where a quote is a character like any other."""
+    """What surrounds fields of a `csv` file that hold separators; None if a quote is a character like any other."""
     head: tuple[str, ...] = ()
     """The first lines of a `csv` file that are not blank, that of the header among them."""
 
@@ -68,7 +68,7 @@ def find_files(sources: Sequence[str | Path]) -> list[Path]:
 
 
 def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFile:
-    """Tell how a file is written, by what is in it, and by its ending where that leaves a choice."""
+    """Find out how a file is written, from what is in it, and from its ending if that leaves a choice."""
     with path.open("rb") as file:
         head = file.read(8)
     if not head:
@@ -78,11 +78,11 @@ def inspect_file(path: Path, shown: str, separator: str | None = None) -> LogFil
     if columnar or ending in _JSON_ENDINGS:
         if separator is not None:
             kind = "JSON Lines" if columnar is None else columnar.capitalize()
-            raise UsageError(f"--separator goes with tables in text files; {shown} is {kind}.")
+            raise UsageError(f"`separator` is for tables in text files, and {shown} is {kind}.")
         return LogFile(path, shown, columnar or "jsonl")
     lines = [line for line in first_lines(path, shown=shown) if line.strip()]
     if not lines:
-        raise DataError(f"{shown} has nothing but blank lines.")
+        raise DataError(f"{shown} has only blank lines.")
     if is_zstd(head) and re.match(r"(PAR1|ARROW1)[\x00-\x1f]", lines[0]):
         raise _no_text_in_zstd(shown)
     if separator is not None:
@@ -149,19 +149,20 @@ def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> li
 
 
 def unreadable(path: Path, error: Exception, *, shown: str | None = None) -> DataError:
-    """Say in a user's words why a file could not be read. `shown` is what the user calls it."""
+    """Explain in a user's words why a file could not be read. `shown` is what the user calls it."""
     shown = shown or str(path)
     reason = str(error).splitlines()[0].replace(str(path), shown) if str(error) else type(error).__name__
     if re.search("unexpected end of file|incomplete frame|must end with PAR1|InvalidFooter", reason):
         return DataError(
-            f"{shown} ends too early: the file is cut off ({reason}). Copy or download it again."
+            f"{shown} ends too early: the file is incomplete ({reason}). Copy or download it again."
         )
     if re.search("utf-?8", reason):
         with path.open("rb") as file:
             if is_zstd(file.read(4)):
                 return _no_text_in_zstd(shown)
         return EncodingError(
-            f"{shown}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1."
+            f"{shown}{_first_bad_line(path)} is not UTF-8 text. If you know its encoding, name it, as in "
+            '`encoding="latin-1"`.'
         )
     return DataError(f"{shown} cannot be read: {reason}")
 
@@ -172,12 +173,12 @@ def is_zstd(head: bytes) -> bool:
 
 
 def archive_of(path: Path) -> Path | None:
-    """The file that a path goes on into, as in archive.zip/ratings.csv; None where it goes into none."""
+    """The archive that a path leads into, as in archive.zip/ratings.csv; None if it leads into none."""
     return next((parent for parent in path.parents if parent.is_file()), None)
 
 
 def is_log(path: PurePath, *, archives: bool = False) -> bool:
-    """Whether a file in a folder or an archive is taken for a part of the log, by its name."""
+    """Whether a file in a folder or an archive is taken for part of the log, by its name."""
     ending = ending_of(path.name)
     return not path.name.lower().startswith((".", "_", *_NOT_LOGS)) and (
         ending in _LOG_ENDINGS or (archives and ending == _ARCHIVE)
@@ -198,7 +199,7 @@ def _expand(source: str) -> Iterable[Path]:
         files = sorted(entry for entry in path.iterdir() if entry.is_file() and is_log(entry, archives=True))
         if not files:
             raise NotFoundError(
-                f"{path} holds no CSV, TSV, Parquet, Feather, JSON Lines or text file, and no .zip of such files."
+                f"{path} has no CSV, TSV, Parquet, Feather, JSON Lines or text file, and no .zip of such files."
                 + _look_deeper(path)
             )
         return files
@@ -212,7 +213,7 @@ def _expand(source: str) -> Iterable[Path]:
 
 
 def _look_deeper(folder: Path) -> str:
-    """The folders of a folder are not read, but where they hold logs, a glob that finds them is suggested."""
+    """The folders of a folder are not read, but if they hold logs, suggest a glob that finds them."""
     files = (path for path in folder.rglob("*") if is_log(path) and path.is_file())
     deeper = next(
         (path for path in files if not re.search("(^|/)[._]", path.relative_to(folder).as_posix())), None
@@ -220,7 +221,7 @@ def _look_deeper(folder: Path) -> str:
     if deeper is None:
         return ""
     ending = deeper.name[deeper.name.lower().rindex(ending_of(deeper.name)) :]
-    return f" Its folders do: name them by '{folder}/**/*{ending}'."
+    return f" Its folders do: name the files with '{folder}/**/*{ending}'."
 
 
 def _first_rows(file: LogFile) -> list[list[str]]:
@@ -231,18 +232,18 @@ def _first_rows(file: LogFile) -> list[list[str]]:
 
 def _no_text_in_zstd(shown: str) -> DataError:
     return DataError(
-        f"{shown} holds no UTF-8 text. Inside .zst nothing else is read: unpack Parquet, Feather and text in other "
-        "encodings first, as with zstd -d."
+        f"{shown} is not UTF-8 text. Nothing else can be read inside .zst: unpack Parquet, Feather and text in other "
+        "encodings first, for example with zstd -d."
     )
 
 
 def _named_separator(said: str, first_line: str, shown: str) -> str:
     separator = _SEPARATOR_NAMES.get(said, said)
     if not separator or set(separator) & set('\r\n"'):
-        raise UsageError(f"--separator {said!r} cannot separate fields.")
+        raise UsageError(f"`separator`: {said!r} cannot separate fields.")
     if separator not in first_line:
         raise DataError(
-            f"{shown}: the separator {separator!r} is not in the first line, {first_line[:80]!r}."
+            f"{shown}: `separator` {separator!r} not found in the first line, {first_line[:80]!r}."
         )
     return separator
 
@@ -297,7 +298,7 @@ def _is_number_or_date(text: str) -> bool:
 
 
 def _is_epoch(text: str) -> bool:
-    """A number this large is taken for a time since 1970 where nothing says what it is."""
+    """A number this large is taken for a time since 1970 if nothing says what it is."""
     return _is_number(text) and float(text) > 1e8
 
 

@@ -1,4 +1,4 @@
-"""What is known of items beside the log: titles and other columns, from a file of their own."""
+"""Catalogues: titles and other columns of items, from a file or frame of their own."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,37 +8,39 @@ from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import guess_columns
 from bert4rec.logs.files import EncodingError, Hints, LogFile
 from bert4rec.logs.log import ids_as_text, trim_titles, whole_numbers
-from bert4rec.logs.readers import column_types, declares_text, read_columns
+from bert4rec.logs.readers import LogFrame, LogSource, column_types, declares_text, read_columns
 from bert4rec.logs.unpack import open_files
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def read_items(path: Path, encoding: str | None = None) -> "pl.DataFrame":
-    """Every column of an item file, the item's id as `id` and its title, where there is one, as `title`.
+def read_items(source: Path | LogFrame, encoding: str | None = None) -> "pl.DataFrame":
+    """Every column of a catalogue, with the item's id as `id` and its title, if there is one, as `title`.
 
     An item that is listed twice keeps its first row. Ids are text, written as those of a log would be. `encoding` is
-    that of the log: it counts where this file is not UTF-8.
+    that of the log: it is used if this file is not UTF-8.
     """
+    if isinstance(source, LogFrame):
+        return _read_items(source)
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         try:
-            return _read_items(_open(path, Path(scratch), Hints()))
+            return _read_items(_open(source, Path(scratch), Hints()))
         except EncodingError:
             if encoding is None:
                 raise
-            return _read_items(_open(path, Path(scratch), Hints(encoding)))
+            return _read_items(_open(source, Path(scratch), Hints(encoding)))
 
 
 def _open(path: Path, scratch: Path, hints: Hints) -> LogFile:
     files = open_files([path], scratch, hints)
     if len(files) > 1:
         shown = ", ".join(file.shown for file in files[:8]) + (", …" if len(files) > 8 else "")
-        raise UsageError(f"{path} holds {len(files)} files: {shown}. Name one of them with --items.")
+        raise UsageError(f"`items`: {path} holds {len(files)} files: {shown}. Name one of them.")
     return files[0]
 
 
-def _read_items(file: LogFile) -> "pl.DataFrame":
+def _read_items(file: LogSource) -> "pl.DataFrame":
     import polars as pl
 
     types = column_types(file)
@@ -52,8 +54,8 @@ def _read_items(file: LogFile) -> "pl.DataFrame":
     )
     if id_column is None or (file.format == "csv" and not file.has_header):
         raise DataError(
-            f"{file.shown} has no column that looks like the item's id. Columns found: {', '.join(names)}. "
-            "Give it a header with a column 'item_id' and, for readable output, 'title'."
+            f"`items`: no column of {file.shown} looks like the item's id. Columns: {', '.join(names)}. "
+            "Name the column 'item_id' and, for readable output, add one called 'title'."
         )
     others = [name for name in names if name == id_column or name != "id"]
     table = read_columns(file, others).rename({id_column: "id"})
@@ -68,7 +70,7 @@ def _read_items(file: LogFile) -> "pl.DataFrame":
 
 
 def join_items(known: "pl.DataFrame | None", more: "pl.DataFrame") -> "pl.DataFrame":
-    """Two item tables as one: rows and columns of both, `more` first where both know something."""
+    """Two catalogues as one: rows and columns of both; `more` wins if both have a value."""
     import polars as pl
 
     if known is None:

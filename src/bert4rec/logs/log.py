@@ -1,4 +1,4 @@
-"""Read any interaction log into memory: one row an action, ids as small numbers."""
+"""Read any interaction log into memory: one row per action, ids as small numbers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
-from bert4rec.logs.files import Hints, LogFile, ends_in_times, names_columns, without_header
-from bert4rec.logs.readers import LINES, column_types, declares_text, read_frames
+from bert4rec.logs.files import Hints, ends_in_times, names_columns, without_header
+from bert4rec.logs.readers import LINES, LogFrame, LogSource, column_types, declares_text, read_frames
 from bert4rec.logs.times import TimeReader
 from bert4rec.logs.unpack import open_files
 
 if TYPE_CHECKING:
     import polars as pl
 
-Progress = Callable[[int], None]
-"""Hears how many rows have been read so far."""
+Progress = Callable[[int, int | None], object]
+"""Called with how much has been read (rows, or bytes of a download) and the total, or None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,24 @@ class Log:
     items: NDArray[np.uint32]
     """Per action, an index into `item_ids`."""
     times: NDArray[np.int64] | None
-    """Per action, microseconds since 1970; None where the log's own order is all there is."""
+    """Per action, microseconds since 1970; None if only the order of the log is known."""
     user_ids: "pl.Series"
     """Int64 or String, each id once, in the order of first appearance."""
     item_ids: "pl.Series"
     item_columns: "pl.DataFrame | None" = None
-    """What else is known of items: a column `id` and others, `title` among them; not every item need have a row."""
+    """What else is known of items: a column `id` and others such as `title`; not every item needs a row."""
     notes: list[str] = field(default_factory=list)
     """What was dropped or assumed while reading, one sentence each."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a log, and how it is read."""
+    """One file or frame of a log, and how it is read."""
 
-    file: LogFile
+    file: LogSource
     choice: ColumnChoice
     text_ids: frozenset[str]
-    """Roles whose ids the file says are text."""
+    """Roles whose ids the source says are text."""
 
 
 def read_log(
@@ -65,15 +65,26 @@ def read_log(
         return read_parts(plan(files, columns), hints.time_format, progress)
 
 
-def plan(files: Sequence[LogFile], request: ColumnRequest) -> list[Part]:
-    """Settle how every file is read before anything is."""
+def read_frame(
+    frame: LogFrame,
+    columns: ColumnRequest = ColumnRequest(),
+    time_format: str | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Log:
+    """Read a table in memory as a log."""
+    return read_parts(plan([frame], columns), time_format, progress)
+
+
+def plan(files: Sequence[LogSource], request: ColumnRequest) -> list[Part]:
+    """Decide how every file or frame is read before any is read."""
     try:
         return [_plan(file, request) for file in files]
     except DataError as error:
         if len(files) == 1:
             raise
         raise DataError(
-            f"{error} If this file is no part of the log, name only those that are; one in an archive is named "
+            f"{error} If this file is not part of the log, name only those that are; a file in an archive is named "
             "like archive.zip/ratings.csv."
         ) from error
 
@@ -81,19 +92,19 @@ def plan(files: Sequence[LogFile], request: ColumnRequest) -> list[Part]:
 def read_parts(
     parts: Sequence[Part], time_format: str | None = None, progress: Progress | None = None
 ) -> Log:
-    """Read files as one log."""
+    """Read files or a frame as one log."""
     timed, timeless = (
         [part.file.shown for part in parts if bool(part.choice.time) is has_time]
         for has_time in (True, False)
     )
     if timed and timeless:
         raise DataError(
-            f"Some files have a time column and some have none, such as {timed[0]} and {timeless[0]}. Name it with "
-            "--time-col, or name only the files that hold actions."
+            f"Some files have a time column and some have none, such as {timed[0]} and {timeless[0]}. Name the column "
+            "with `time`, or name only the files that hold actions."
         )
     if time_format is not None and not timed:
         raise UsageError(
-            f"--time-format goes with a time column; {timeless[0]} has none. Name it with --time-col."
+            f"`time_format` requires a time column, and {timeless[0]} has none. Name the column with `time`."
         )
     text_ids = frozenset(role for part in parts for role in part.text_ids)
     times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
@@ -113,7 +124,8 @@ def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
         whole = ids.cast(pl.Int64, strict=False)
         if (whole != ids).any():
             raise DataError(
-                f"{where}: column of {ids.name}s holds fractions such as {ids.filter(whole != ids)[0]}; ids are whole."
+                f"{where}: the {ids.name} column holds fractions such as {ids.filter(whole != ids)[0]}. Ids must be "
+                "whole numbers or text."
             )
         ids = whole
     text = ids.cast(pl.String)
@@ -121,7 +133,7 @@ def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
 
 
 def trim_titles(table: "pl.DataFrame") -> "pl.DataFrame":
-    """The same table, its titles without blanks around them; one that is nothing else is missing."""
+    """The same table, its titles without blanks around them; a blank title is missing."""
     import polars as pl
 
     if table.schema.get("title") != pl.String:
@@ -131,12 +143,12 @@ def trim_titles(table: "pl.DataFrame") -> "pl.DataFrame":
 
 
 def whole_numbers(ids: "pl.Series") -> "pl.Series | None":
-    """Ids as integers, if every one is written like one or like a float that is whole (6.0); None otherwise."""
+    """Ids as integers, if each is written like an integer or a whole float (6.0); None otherwise."""
     import polars as pl
 
     without_point = ids.str.replace(r"\.0+$", "")
     numbers = without_point.cast(pl.Int64, strict=False)
-    # What does not come back the same, such as 007, is no number but a name.
+    # An id that does not come back the same, such as 007, is a name and not a number.
     same = numbers.null_count() == ids.null_count() and (numbers.cast(pl.String) == without_point).all()
     return numbers if same else None
 
@@ -149,8 +161,8 @@ def encode(
 ) -> Log:
     """Collect frames with columns `user`, `item` and perhaps `time` (microseconds) and `title` into a log.
 
-    Rows without user, item or (where there are times) time are dropped and counted. Ids that are all whole
-    numbers, some perhaps written as 6.0, become integers, except for the roles in `text_ids`, whose source said
+    Rows without user, item or (if there are times) time are dropped and counted. Ids that are all whole
+    numbers, some perhaps written as 6.0, become integers, except for the roles in `text_ids`, whose source says
     that they are text.
     """
     import polars as pl
@@ -172,7 +184,7 @@ def encode(
         if "title" in frame.columns:
             titles.append(_first_of_each(complete.select(pl.col("item").alias("id"), "title").drop_nulls()))
         if progress:
-            progress(rows)
+            progress(rows, None)
     users, user_ids = _ids(names["user"], numbers["user"], as_text="user" in text_ids)
     items, item_ids = _ids(names["item"], numbers["item"], as_text="item" in text_ids)
     return Log(
@@ -192,7 +204,7 @@ def encode(
     )
 
 
-def _plan(file: LogFile, request: ColumnRequest) -> Part:
+def _plan(file: LogSource, request: ColumnRequest) -> Part:
     import polars as pl
 
     by_place = all(asked and asked.isdecimal() for asked in (request.user, request.item))
@@ -200,7 +212,7 @@ def _plan(file: LogFile, request: ColumnRequest) -> Part:
         if file.has_header and by_place and not names_columns(file):
             file = without_header(file)
         if request.time is None and (by_place or not file.has_header) and ends_in_times(file):
-            request = _with_time(request, file)
+            request = _with_time(request, file.columns)
     types = column_types(file)
     lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
     choice = (
@@ -216,22 +228,23 @@ def _plan(file: LogFile, request: ColumnRequest) -> Part:
     for role, kind in ids.items():
         if kind.is_nested():
             raise DataError(
-                f"{file.shown}: column {getattr(choice, role)!r} holds {types[getattr(choice, role)]}, not single ids."
+                f"`{role}`: column {getattr(choice, role)!r} of {file.shown} holds {types[getattr(choice, role)]}. "
+                "Expected single ids."
             )
     return Part(file, choice, frozenset(role for role, kind in ids.items() if declares_text(file, kind)))
 
 
-def _with_time(request: ColumnRequest, file: LogFile) -> ColumnRequest:
+def _with_time(request: ColumnRequest, columns: Sequence[str]) -> ColumnRequest:
     """The last column as the time, unless it is something else already."""
-    last = str(len(file.columns))
-    taken = {last, file.columns[-1]} & {request.user, request.item, request.title}
-    if taken or last == "2" or "time" in guess_columns(file.columns):
+    last = str(len(columns))
+    taken = {last, columns[-1]} & {request.user, request.item, request.title}
+    if taken or last == "2" or "time" in guess_columns(columns):
         return request
     return replace(request, time=last)
 
 
 def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
-    """All files' rows with ids as text, times in microseconds, and no blanks around ids and titles."""
+    """All rows with ids as text, times in microseconds, and no blanks around ids and titles."""
     for part in parts:
         first_row = 1
         for frame in read_frames(part.file, part.choice):
@@ -247,7 +260,7 @@ def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.Dat
 
 
 def _drop_incomplete(frame: "pl.DataFrame", missing: dict[str, int]) -> "pl.DataFrame":
-    """Rows that have all they need; counts the others under the first thing they lack."""
+    """Rows that are complete; the others are counted under the first thing they lack."""
     import polars as pl
 
     for role in missing:
@@ -282,7 +295,7 @@ def _ids(
 ) -> "tuple[NDArray[np.uint32], pl.Series]":
     """Per action the number of its id, and the ids in the order of their numbers.
 
-    polars has numbered them as they are written. Where all are whole numbers, 6 and 6.0 become one.
+    polars has numbered them as they are written. If all are whole numbers, 6 and 6.0 become one.
     """
     import polars as pl
 

@@ -1,15 +1,17 @@
-"""Read the files of a log in batches: CSV, Parquet, Arrow, JSON Lines, and "user item item …" lines.
+"""Read a log in batches: CSV, Parquet, Arrow, JSON Lines, "user item item …" lines, or a frame in memory.
 
-Every reader yields frames with columns `user`, `item` and, where chosen, `time` and `title`, in the order
-of the file and with bounded memory. Compressed files (.gz, .zst) are read as they are.
+Every reader yields frames with columns `user`, `item` and, if chosen, `time` and `title`, in the order
+of the source and with bounded memory. Compressed files (.gz, .zst) are read as they are.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from glob import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bert4rec.errors import DataError
+from bert4rec.frames import Frame, to_lazy
 from bert4rec.logs.columns import ColumnChoice
 from bert4rec.logs.files import LogFile, split_row, takes_several_bytes, unreadable
 
@@ -24,8 +26,27 @@ LINES_TO_KNOW_KEYS_BY = 10_000
 LINES = ColumnChoice(user="first word of a line", item="every further word")
 
 
-def column_types(file: LogFile) -> "dict[str, pl.DataType]":
-    """The columns of a file with the types it declares; a text file declares none, so all are String there."""
+@dataclass(frozen=True)
+class LogFrame:
+    """A log, or a catalogue, that is a table in memory. It is read as Parquet would be."""
+
+    table: "pl.LazyFrame"
+    shown: str = "the frame"
+    """What messages call it."""
+    format: Literal["frame"] = "frame"
+
+    @classmethod
+    def of(cls, frame: Frame, parameter: str) -> "LogFrame":
+        """Any library's frame; errors name the `parameter` that it was passed as."""
+        return cls(to_lazy(frame, parameter))
+
+
+LogSource = LogFile | LogFrame
+"""Where rows come from."""
+
+
+def column_types(file: LogSource) -> "dict[str, pl.DataType]":
+    """The columns of a source with the types it declares; a text file declares none, so all are String there."""
     import polars as pl
 
     if file.format == "csv":
@@ -41,17 +62,17 @@ def column_types(file: LogFile) -> "dict[str, pl.DataType]":
         raise _explain(file, error) from error
 
 
-def declares_text(file: LogFile, kind: "pl.DataType") -> bool:
-    """Whether the file says that a column of this type is text, even if all of it looks like numbers."""
+def declares_text(file: LogSource, kind: "pl.DataType") -> bool:
+    """Whether the source says that a column of this type is text, even if all of it looks like numbers."""
     import polars as pl
 
     return file.format not in ("csv", "lines") and kind in (pl.String, pl.Categorical, pl.Enum)
 
 
-def read_frames(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
+def read_frames(file: LogSource, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
     """The chosen columns under the names of their roles, batch by batch.
 
-    Where they hold lists, every item gets a row of its own, and `row` says which row of the file it was in.
+    If they hold lists, every item gets a row of its own, and `row` is the row of the source that it was in.
     """
     if not choice.lists:
         yield from read_rows(file, choice)
@@ -63,9 +84,9 @@ def read_frames(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
 
 
 def read_rows(
-    file: LogFile, choice: ColumnChoice, rows_per_batch: int = ROWS_PER_BATCH
+    file: LogSource, choice: ColumnChoice, rows_per_batch: int = ROWS_PER_BATCH
 ) -> "Iterator[pl.DataFrame]":
-    """The chosen columns under the names of their roles, row by row as in the file."""
+    """The chosen columns under the names of their roles, row by row as in the source."""
     import polars as pl
 
     try:
@@ -77,12 +98,12 @@ def read_rows(
             chosen = _scan(file, choice).select(
                 pl.col(name).alias(role) for role, name in choice.by_role().items()
             )
-            yield from _batches(chosen, rows_per_batch)
+            yield from in_batches(chosen, rows_per_batch)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _explain(file, error) from error
 
 
-def read_columns(file: LogFile, names: Sequence[str]) -> "pl.DataFrame":
+def read_columns(file: LogSource, names: Sequence[str]) -> "pl.DataFrame":
     """Whole columns of a table small enough for memory, such as a catalogue."""
     import polars as pl
 
@@ -94,10 +115,12 @@ def read_columns(file: LogFile, names: Sequence[str]) -> "pl.DataFrame":
         raise _explain(file, error) from error
 
 
-def _scan(file: LogFile, choice: ColumnChoice | None = None) -> "pl.LazyFrame":
+def _scan(file: LogSource, choice: ColumnChoice | None = None) -> "pl.LazyFrame":
     """All columns of a table. Of JSON, those of `choice` come as text if it is given."""
     import polars as pl
 
+    if file.format == "frame":
+        return file.table
     if file.format == "parquet":
         return pl.scan_parquet(file.path, glob=False)
     if file.format == "arrow":
@@ -133,7 +156,8 @@ def _explode(frame: "pl.DataFrame", lists: frozenset[str], shown: str, first_row
     return numbered.filter(lengths["item"] > 0).explode(*lists)
 
 
-def _batches(frame: "pl.LazyFrame", rows: int = ROWS_PER_BATCH) -> "Iterator[pl.DataFrame]":
+def in_batches(frame: "pl.LazyFrame", rows: int = ROWS_PER_BATCH) -> "Iterator[pl.DataFrame]":
+    """All rows in their order, so many at a time."""
     yield from frame.collect_batches(chunk_size=rows, maintain_order=True)
 
 
@@ -177,11 +201,11 @@ def _read_csv(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]":
     """A row with too few or too many fields is an error; a blank line is nothing."""
     import polars as pl
 
-    # A row that is too short lacks its last field, so that one is read along even where nobody asked for it.
+    # A row that is too short lacks its last field, so that one is read even if it was not chosen.
     last = pl.col(file.columns[-1]).alias("last field")
     chosen = [pl.col(name).alias(role) for role, name in choice.by_role().items()]
     checked = False
-    for batch in _batches(_scan(file).select(*chosen, last)):
+    for batch in in_batches(_scan(file).select(*chosen, last)):
         if not checked and batch.select(_is_doubtful(file)).item():
             checked = True
             if problem := _bad_csv_row(file):
@@ -205,13 +229,13 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
 
     assert choice == LINES
     first_line = 1
-    for lines in _batches(_scan_lines(file)):
+    for lines in in_batches(_scan_lines(file)):
         words = lines.select(pl.col("line").str.extract_all(r"\S+").alias("words"))
         count = words["words"].list.len()
         if (count == 1).any():
             line = first_line + int((count == 1).arg_max() or 0)
             raise DataError(
-                f"{file.shown}:{line}: a user without an item. Expected 'user item' or 'user item item …'."
+                f"{file.shown}:{line}: found a user without items. Expected 'user item' or 'user item item …'."
             )
         split = words.filter(count > 0).select(
             pl.col("words").list.first().alias("user"), pl.col("words").list.slice(1).alias("item")
@@ -220,10 +244,12 @@ def _read_lines(file: LogFile, choice: ColumnChoice) -> "Iterator[pl.DataFrame]"
         first_line += lines.height
 
 
-def _explain(file: LogFile, error: Exception) -> DataError:
-    """Find the place in the file that a reader stumbled over."""
+def _explain(file: LogSource, error: Exception) -> DataError:
+    """Find the place in a file that a reader could not read."""
     import polars as pl
 
+    if file.format == "frame":
+        return DataError(f"{file.shown} cannot be read: {error}")
     try:
         return _bad_csv_row(file) or _bad_json_line(file) or unreadable(file.path, error, shown=file.shown)
     except (OSError, pl.exceptions.PolarsError) as another:
@@ -231,7 +257,7 @@ def _explain(file: LogFile, error: Exception) -> DataError:
 
 
 def _bad_csv_row(file: LogFile) -> DataError | None:
-    """The first row with too few or too many fields, by line; None where every row is complete.
+    """The first row with too few or too many fields, by line; None if every row is complete.
 
     Quoted fields may hold separators and line ends: rows that span lines are left out.
     """
@@ -250,28 +276,28 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
 
 
 def _bad_json_line(file: LogFile) -> DataError | None:
-    """The first line that is not a JSON object; None where all are."""
+    """The first line that is not a JSON object; None if all are."""
     if file.format != "jsonl":
         return None
     for number, line in _numbered_lines(file):
         if number == 1 and line.lstrip("\ufeff ").startswith("["):
             return DataError(
-                f"{file.shown} is one JSON array. Expected one object a line, as pandas writes with "
+                f"{file.shown} is one JSON array. Expected one object per line, as pandas writes with "
                 "to_json(…, orient='records', lines=True), or jq -c '.[]'."
             )
         try:
             if line.strip() and not isinstance(json.loads(line), dict):
                 return DataError(
-                    f"{file.shown}:{number}: expected one JSON object a line, found {line[:40]!r}."
+                    f"{file.shown}:{number}: expected one JSON object per line, found {line[:40]!r}."
                 )
         except json.JSONDecodeError as error:
             at = f"{error.msg} at character {error.pos + 1}"
-            return DataError(f"{file.shown}:{number}: not a line of JSON ({at}).")
+            return DataError(f"{file.shown}:{number}: not valid JSON ({at}).")
     return None
 
 
 def _numbered_lines(file: LogFile) -> Iterator[tuple[int, str]]:
     import polars as pl
 
-    batches = _batches(pl.scan_lines(file.path, name="line", glob=False))
+    batches = in_batches(pl.scan_lines(file.path, name="line", glob=False))
     return enumerate((line for batch in batches for line in batch.to_series()), start=1)

@@ -35,14 +35,14 @@ class TimeReader:
     """Turns the time column of a log into microseconds, batch by batch.
 
     How times are written is decided from the first batch that has any, and holds for the whole log, unless the
-    user named a `form`, such as %d/%m/%Y: then all are written so.
+    user named a `form`, such as %d/%m/%Y: then all must be written so.
     """
 
     def __init__(self, column: str, form: str | None = None) -> None:
         self.column = column
         self._form = None if form is None else check_time_format(form)
         self.unit: str | None = form
-        """`dates`, `iso`, `yyyymmdd`, a unit, or the user's format; None before the first value was seen."""
+        """`dates`, `iso`, `yyyymmdd`, a unit, or the user's format; None before the first value is seen."""
 
     def describe(self) -> str:
         spellings = {"dates": "dates of the file", "iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
@@ -52,16 +52,18 @@ class TimeReader:
     def read(
         self, values: "pl.Series", *, where: str, first_row: int = 1, rows: "pl.Series | None" = None
     ) -> "pl.Series":
-        """Int64 microseconds; missing stays missing. The first value that is no time is an error.
+        """Int64 microseconds; missing stays missing. The first value that is not a time is an error.
 
-        `rows` are the rows of the file that the values come from, if not one after the other from `first_row`.
+        `rows` are the rows of the source that the values come from, if not one after the other from `first_row`.
         """
         import polars as pl
 
         if values.dtype.is_nested() or (
             values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime)
         ):
-            raise DataError(f"{where}: column {self.column!r} holds {values.dtype}, which says no date.")
+            raise DataError(
+                f"`time`: column {self.column!r} of {where} holds {values.dtype}. Expected dates or numbers since 1970."
+            )
         if values.dtype == pl.String:
             values = values.str.strip_chars()
             values = values.set(values == "", None)
@@ -87,24 +89,26 @@ class TimeReader:
         if self._form is None:
             return _to_microseconds(values, self.unit)
         if values.dtype.is_temporal():
-            raise UsageError(f"{where}: column {self.column!r} holds dates already. Leave out --time-format.")
+            raise UsageError(
+                f"`time_format` is for text; column {self.column!r} of {where} already holds dates. Leave it out."
+            )
         return _parse_format(values, self._form)
 
     def _advice(self, value: object, micros: int | None) -> str:
-        """What may be wrong with a value that is no time, or one (`micros`) that is out of range."""
+        """What may be wrong with a value that is not a time, or with a time (`micros`) that is out of range."""
         import polars as pl
 
         if self._form:
-            return "Mend the row, or name another --time-format."
+            return "Correct the row, or pass another `time_format`."
         looks = _guess_unit(pl.Series([value]))
-        began = f"the log began with {self.describe()}. Write all times alike."
+        began = f"the log began with {self.describe()}. Write all times in the same way."
         if looks in _MICROSECONDS_PER and self.unit not in (looks, "yyyymmdd"):
             outside = "after 2200" if float(str(value)) > 0 else "before 1900"
             read_as = f"read as {self.unit} is {outside}; it " if self.unit in _MICROSECONDS_PER else ""
             return f"{value} {read_as}looks like {looks} since 1970, while {began}"
         if micros is not None:
             outside = "after 2200" if micros > LATEST else "before 1900"
-            return f"It is {outside}. Mend the row; where its time is left empty, it is dropped and counted."
+            return f"It is {outside}. Correct the row, or leave its time empty: such rows are dropped and counted."
         if self.unit not in ("dates", "iso"):
             return began[0].upper() + began[1:]
         return _suggest_format(str(value))
@@ -112,26 +116,29 @@ class TimeReader:
 
 def _suggest_format(value: str) -> str:
     if re.search(rf"{_ISO_DATE}.*[A-Za-z]{{3}}$", value):
-        return "Names of time zones are not read, except UTC and GMT: write an offset, as in +01:00."
+        return "Names of time zones cannot be read, except UTC and GMT. Write an offset, as in +01:00."
     written = _NUMERIC_DATE.fullmatch(value)
     if written is None:
-        return "Dates begin with the year, as in 2024-01-31; others need a format, as in --time-format '%d/%m/%Y'."
-    day_first, month_first = (f"--time-format '{form}'" for form in _formats_of(written))
+        return (
+            "Dates must begin with the year, as in 2024-01-31; others require a format, as in "
+            '`time_format="%d/%m/%Y"`.'
+        )
+    day_first, month_first = (f'`time_format="{form}"`' for form in _formats_of(written))
     if int(written["first"]) > 12:
-        return f"Say that the day comes first: {day_first}."
+        return f"The day comes first: pass {day_first}."
     if int(written["second"]) > 12:
-        return f"Say that the month comes first: {month_first}."
-    return f"Day or month may come first: say {day_first} or {month_first}."
+        return f"The month comes first: pass {month_first}."
+    return f"If the day comes first, pass {day_first}; if the month does, {month_first}."
 
 
 def check_time_format(form: str) -> str:
-    """The format as polars wants it; one that cannot tell a date is refused."""
+    """The format as polars expects it; one that does not describe a date is refused."""
     import polars as pl
 
     if "%Z" in form:
         raise UsageError(
-            f"--time-format {form!r}: names of time zones (%Z) cannot be read. Where all times are UTC, write the name "
-            "itself, as in '%d/%m/%Y %H:%M UTC'; an offset such as +0200 is %z."
+            f"`time_format`: names of time zones (%Z) cannot be read, found {form!r}. If all times are UTC, write the "
+            "name itself, as in '%d/%m/%Y %H:%M UTC'; an offset such as +0200 is %z."
         )
     # Python's %f is a fraction after a point; polars has another name for it.
     ours = form.replace(".%f", "%.f")
@@ -142,14 +149,14 @@ def check_time_format(form: str) -> str:
         parsed = None
     if parsed is None or datetime.fromtimestamp(parsed / 1e6, tz=UTC).year != example.year:
         raise UsageError(
-            f"--time-format {form!r} does not say a date. Write it like %d/%m/%Y, %m/%d/%Y %H:%M:%S "
+            f"`time_format`: {form!r} does not describe a date. Write it like %d/%m/%Y, %m/%d/%Y %H:%M:%S "
             "or %d.%m.%Y %H:%M %z (the time zone as in +0200)."
         )
     return ours
 
 
 def parse_moment(text: str) -> int:
-    """A date given on the command line, as microseconds since 1970: ISO date (UTC unless said) or epoch seconds."""
+    """A date given by the user, as microseconds since 1970: ISO date (UTC without a zone) or epoch seconds."""
     if re.fullmatch(r"\d{4}", text):
         text += "-01-01"
     if re.fullmatch(r"-?\d{9,10}(\.\d*)?", text):
@@ -164,7 +171,7 @@ def parse_moment(text: str) -> int:
 
 
 def read_epoch(number: float) -> int | None:
-    """A single number since 1970 as microseconds, its unit told by its size; None where it is no such time."""
+    """A single number since 1970 as microseconds, its unit found from its size; None if it is not such a time."""
     for unit, (smallest, largest) in EPOCH_RANGES.items():
         if smallest <= number <= largest:
             # Nanoseconds have more digits than a float.
@@ -173,7 +180,7 @@ def read_epoch(number: float) -> int | None:
 
 
 def format_moment(micros: int) -> str:
-    """The day, or the day and second where it is not midnight."""
+    """The day, or the day and second if it is not midnight."""
     moment = datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
     midnight = (moment.hour, moment.minute, moment.second) == (0, 0, 0)
     return moment.strftime("%Y-%m-%d" if midnight else "%Y-%m-%d %H:%M:%S")

@@ -1,7 +1,7 @@
-"""Make files readable: compressed ones are unpacked, archives opened, text recoded, and what is no log is named.
+"""Make files readable: compressed ones are unpacked, archives opened, text recoded, other files refused by name.
 
-polars reads .gz and .zst as they are. The rest goes through a scratch folder, which is the caller's to remove.
-What a file is, its first bytes tell; names may lie.
+polars reads .gz and .zst as they are. The rest goes through a scratch folder, which the caller removes.
+The first bytes decide what a file is, because names may be wrong.
 """
 
 import bz2
@@ -90,7 +90,7 @@ def _open(path: Path, scratch: Path, encoding: str | None) -> list[_Found]:
 
 
 def _unpack(file: _Found, scratch: Path, encoding: str | None) -> list[_Found]:
-    """The file itself where it can be read as it is, or what is in it."""
+    """The file itself if it can be read as it is, or what is in it."""
     content = head = file.head()
     if re.match(_ZIP, head):
         return _members(file, scratch, encoding)
@@ -125,9 +125,9 @@ def _members(archive: _Found, scratch: Path, encoding: str | None, wanted: str |
         else:
             chosen = [wanted] if wanted in names else [n for n in names if PurePosixPath(n).match(wanted)]
         if not chosen:
-            what = f"no {wanted}" if wanted else "no CSV, TSV, Parquet, Feather, JSON Lines or text file"
+            what = wanted or "CSV, TSV, Parquet, Feather, JSON Lines or text file"
             listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "nothing"
-            raise NotFoundError(f"{archive.shown} holds {what}. Found {listed}.")
+            raise NotFoundError(f"{archive.shown} has no {what}. Found {listed}.")
         for name in chosen:
             target = _new_path(scratch, PurePosixPath(name).name)
             with opened.open(name) as packed, target.open("wb") as out:
@@ -149,9 +149,9 @@ def _recode(file: _Found, encoding: str, scratch: Path, *, to: str = "utf-8") ->
     """A copy as plain text with usual line ends, in UTF-8 for readers that know nothing else."""
     head = file.head()
     if is_columnar(head):
-        raise UsageError(f"--encoding goes with text; {file.shown} is none.")
+        raise UsageError(f"`encoding` is for text files, and {file.shown} is not text.")
     if is_zstd(head):
-        raise UsageError(f"--encoding cannot be used with {file.shown}. Unpack it first.")
+        raise UsageError(f"`encoding` cannot be used with {file.shown}. Unpack the file first.")
     target = _new_path(scratch, file.path.name)
     open_text = gzip.open if re.match(_GZIP, head) else open
     try:
@@ -162,7 +162,7 @@ def _recode(file: _Found, encoding: str, scratch: Path, *, to: str = "utf-8") ->
         ):
             shutil.copyfileobj(source, out, 1 << 20)
     except LookupError as error:
-        raise UsageError(f"{encoding!r} is not an encoding Python knows; try latin-1 or cp1252.") from error
+        raise UsageError(f"`encoding`: {encoding!r} is unknown. Try latin-1 or cp1252.") from error
     except UnicodeError as error:
         raise DataError(f"{file.shown} cannot be read as {encoding}: {error}.") from error
     return _Found(target, file.shown)
@@ -175,10 +175,10 @@ def _without_blanks_before_quotes(file: LogFile, scratch: Path) -> LogFile:
     with file.path.open("rb") as begin:
         head = begin.read(4)
     if is_zstd(head):
-        raise DataError(f"{file.shown} has blanks before quotes. Unpack it first, as with zstd -d.")
+        raise DataError(f"{file.shown} has blanks before quotes. Unpack it first, for example with zstd -d.")
     target = _new_path(scratch, file.path.name)
     open_text = gzip.open if re.match(_GZIP, head) else open
-    # Bytes that are no UTF-8 come through as they are: the reader will name their line.
+    # Bytes that are not UTF-8 stay as they are: the reader will name their line.
     try:
         with (
             _damage_of(file.shown),
@@ -216,12 +216,12 @@ def _refusal(shown: str, kind: Binary) -> DataError:
 
 @contextmanager
 def _damage_of(shown: str) -> Iterator[None]:
-    """Errors of the unpackers, told with the user's name of the file."""
+    """Turn errors of the unpackers into ours, with the name that the user knows."""
     try:
         yield
     except RuntimeError as error:  # encrypted, or packed in a way Python does not know
-        raise DataError(f"{shown} cannot be unpacked: {error}. Unpack it yourself.") from error
+        raise DataError(f"{shown} cannot be unpacked: {error}. Unpack it first.") from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the file's
             raise
-        raise DataError(f"{shown} is damaged or cut off: {error}. Copy or download it again.") from error
+        raise DataError(f"{shown} is damaged or incomplete: {error}. Copy or download it again.") from error

@@ -1,4 +1,4 @@
-"""Fetch a file over HTTP: resumed where it broke off, checked, and under its own name only when it is whole."""
+"""Download a file: resumed after a broken connection, verified, and under its own name only when it is complete."""
 
 import contextlib
 import hashlib
@@ -13,20 +13,18 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
 from bert4rec.errors import DataError, NotFoundError
-
-Progress = Callable[[int, int | None], None]
-"""Hears how many bytes are there, and how many there will be where the server says so."""
+from bert4rec.logs.log import Progress
 
 TRIES = 4
 """Broken connections in a row, without a byte gained, before giving up."""
 Response = HTTPResponse | urllib.error.HTTPError
 _BLOCK = 1 << 20
 _TIMEOUT = 30.0
-"""Seconds without a sign of life before a connection counts as broken."""
+"""Seconds without data before a connection counts as broken."""
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: `$XDG_CACHE_HOME/bert4rec`, or `~/.cache/bert4rec`."""
+    """Where downloaded files are kept: `$XDG_CACHE_HOME/bert4rec`, or `~/.cache/bert4rec`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert4rec"
 
 
@@ -38,12 +36,12 @@ def download(
     progress: Progress | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Fetch `url` as `target`, which appears only when it is complete and matches `checksum`.
+    """Download `url` to `target`, which appears only when it is complete and matches `checksum`.
 
-    `checksum` is `md5:…` or `sha256:…`; with None the length that the server announced is all there is to
-    check. What has arrived lies in `target.part`. A broken connection is tried again, and a later call goes on
-    where this one stopped, provided that the server can tell whether its file is still the same; otherwise
-    the file is fetched from the start. `wait` is called with the seconds to pause between tries.
+    `checksum` is `md5:…` or `sha256:…`; with None only the length that the server announced is checked. What has
+    arrived is in `target.part`. A broken connection is tried again, and a later call continues where this one
+    stopped if the server can tell that its file is still the same; otherwise the download starts again.
+    `wait` is called with the seconds to pause between tries.
     """
     part = _Part(target)
     failures, furthest = 0, 0
@@ -52,13 +50,13 @@ def download(
             _fetch(url, part, progress)
             break
         except _BrokenConnectionError as error:
-            # A server that always breaks off at the same place must not keep us here forever.
+            # A server that always stops at the same place must not keep us here forever.
             gained = part.size > furthest
             furthest = max(furthest, part.size)
             failures = 1 if gained else failures + 1
             if failures >= TRIES:
                 raise NotFoundError(
-                    f"{url} cannot be reached: {error}. Try again later, or pass a copy that you have with --from PATH."
+                    f"{url} cannot be reached: {error}. Try again later, or pass a copy with `local_copy`."
                 ) from error
             wait(0.5 * 2 ** (failures - 1))
     _verify(url, part, checksum)
@@ -150,8 +148,8 @@ def _connect(url: str, start: int, mark: str) -> Response:
         if error.code == HTTPStatus.TOO_MANY_REQUESTS or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise _BrokenConnectionError(f"the server answers {error.code} {error.reason}") from error
         raise NotFoundError(
-            f"{url} is not to be had: the server answers {error.code} {error.reason}. "
-            "If you have a copy, pass it with --from PATH."
+            f"{url} cannot be downloaded: the server answers {error.code} {error.reason}. "
+            "If you have a copy, pass it with `local_copy`."
         ) from error
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -168,13 +166,13 @@ def _append(response: Response, part: _Part, total: int | None, progress: Progre
                     progress(file.tell(), total)
     except OSError as error:
         raise DataError(
-            f"{part.path} cannot be written: {error.strerror}. What has arrived is kept; "
-            "make room, or set XDG_CACHE_HOME to another disk, and run the command again."
+            f"{part.path} cannot be written: {error.strerror}. What has arrived is kept: "
+            "free some space, or set XDG_CACHE_HOME to another disk, and try again."
         ) from error
 
 
 def _continues(response: Response, start: int, mark: str) -> bool:
-    """Whether a part of a file is the part we asked for. Not every server heeds `If-Range`."""
+    """Whether a part of a file is the part we requested. Not every server respects `If-Range`."""
     same_file = _mark_of(response) in ("", mark)
     return same_file and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
@@ -204,6 +202,6 @@ def _verify(url: str, part: _Part, checksum: str | None) -> None:
     if found != checksum:
         part.discard()
         raise DataError(
-            f"{url} is not the expected file: its checksum is {found}, expected {checksum}. It was removed; "
-            "try again, or pass a copy that you trust with --from PATH."
+            f"{url} is not the expected file: its checksum is {found}, expected {checksum}. It was removed. "
+            "Try again, or pass a copy that you trust with `local_copy`."
         )

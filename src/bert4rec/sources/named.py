@@ -1,4 +1,4 @@
-"""The named data sets: where each is to be had, how it is recognised, and how the paper cut it (section 4.1)."""
+"""The data sets known by name: where to get each, how to recognise it, how the paper filtered it (section 4.1)."""
 
 import difflib
 import shutil
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from bert4rec.data.filters import Filters
 from bert4rec.errors import Bert4RecError, DataError, NotFoundError
 from bert4rec.logs.files import first_lines
-from bert4rec.sources.download import Progress, digest, download
+from bert4rec.logs.log import Progress
+from bert4rec.sources.download import digest, download
 from bert4rec.sources.publishers import (
     AMAZON_RATINGS,
     AMAZON_REVIEWS,
@@ -58,14 +59,14 @@ class Source:
     formats: tuple[Format, ...]
     """What a copy may look like; the first is what `url` gives."""
     filters: Filters
-    """How the paper cut it, or for data that is not in the paper, its rule for users."""
+    """How the paper filtered it, or for data that is not in the paper, its rule for users."""
     terms: str
     """What the publisher asks of users, and what to cite."""
     checksum: str | None = None
-    """The publisher's own. Where there is none, only the length is checked when the file is fetched; what was
-    fetched is written down beside it, and a cached file that has changed since is fetched anew."""
+    """The publisher's own. Without one, only the length of the download is checked; its checksum is then stored
+    beside it, and a cached file that has changed since is downloaded again."""
     items_url: str | None = None
-    """Where titles are to be had, if not in the same archive."""
+    """Where to get titles, if not in the same archive."""
     paper: PaperRow | None = None
 
 
@@ -136,7 +137,7 @@ class SourceFiles:
     actions_file: Path
     items_file: Path | None
     notes: list[str]
-    """What was recognised, fetched or not found, one sentence each."""
+    """What was recognised, downloaded or not found, one sentence each."""
 
     @property
     def filters(self) -> Filters:
@@ -158,22 +159,22 @@ class SourceFiles:
         }
 
     def frames(self) -> "Iterator[pl.DataFrame]":
-        """All actions in the order of the file: `user`, `item` and, where known, `time`."""
+        """All actions in the order of the file: `user`, `item` and, if known, `time`."""
         return self.layout.read(self.actions_file)
 
     def items(self) -> "pl.DataFrame | None":
-        """What the publisher says of the items: `id`, `title` and more; None where there is no such file."""
+        """What the publisher says about the items: `id`, `title` and more; None if there is no such file."""
         if self.items_file is None or self.layout.read_items is None:
             return None
         return self.layout.read_items(self.items_file)
 
 
 def find_source(name: str) -> Source:
-    """The named data set; an unknown name is an error that says which is nearest."""
+    """The named data set; the error for an unknown name suggests the nearest."""
     if name not in SOURCES:
         near = difflib.get_close_matches(name.lower().replace("_", "-"), SOURCES, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise NotFoundError(f"There is no data set called {name!r}.{hint} Known are {', '.join(SOURCES)}.")
+        raise NotFoundError(f"Unknown data set {name!r}.{hint} Known: {', '.join(SOURCES)}.")
     return SOURCES[name]
 
 
@@ -181,11 +182,11 @@ def find_source(name: str) -> Source:
 def open_source(
     name: str, path: Path | None = None, *, cache: Path, progress: Progress | None = None
 ) -> Iterator[SourceFiles]:
-    """Find the files of a data set, or fetch them into `cache` where no `path` is given.
+    """Find the files of a data set, or download them to `cache` if no `path` is given.
 
     `path` is a copy of what the publisher offers: the archive, the folder it unpacks to, or the single file
-    of actions, plain or compressed; or the file that the paper's authors made of it. What it is, is decided
-    by looking at it. What had to be unpacked vanishes when the block ends.
+    of actions, plain or compressed; or the file that the paper's authors made of it. Its content decides which.
+    Unpacked files are removed when the block ends.
     """
     source = find_source(name)
     notes: list[str] = []
@@ -193,7 +194,7 @@ def open_source(
         path = _fetch(source, cache / name, notes, progress)
     if not path.exists():
         raise NotFoundError(
-            f"{path} does not exist. Without --from, {source.title} is fetched from {source.url}."
+            f"{path} does not exist. Without `local_copy`, {source.title} is downloaded from {source.url}."
         )
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         folder = _unpack(source, path, Path(scratch)) if _is_zip(path) else path
@@ -201,7 +202,7 @@ def open_source(
         items = _beside(actions.parent, layout.item_names)
         notes.append(f"{actions.name} is recognised as {source.title}: {layout.description}.")
         if items is None and layout.item_names:
-            notes.append(f"There is no {layout.item_names[0]} beside it, so items have no titles.")
+            notes.append(f"{layout.item_names[0]} not found beside it, so items have no titles.")
         yield SourceFiles(source, layout, actions, items, notes)
 
 
@@ -215,22 +216,22 @@ def compare_with_paper(source_name: str, users: int, items: int, actions: int) -
         if found != expected:
             more = f"{found - expected:,} more" if found > expected else f"{expected - found:,} fewer"
             differences.append(
-                f"Table 1 has {expected:,} {what} for {row.name}, found are {found:,}: {more}."
+                f"Table 1 has {expected:,} {what} for {row.name}, found {found:,}: {more}."
             )
     decimals = len(row.actions.rstrip("m").partition(".")[2])
     if f"{actions / 1e6:.{decimals}f}m" != row.actions:
-        differences.append(f"Table 1 has {row.actions} actions for {row.name}, found are {actions:,}.")
+        differences.append(f"Table 1 has {row.actions} actions for {row.name}, found {actions:,}.")
     return differences
 
 
 def _fetch(source: Source, folder: Path, notes: list[str], progress: Progress | None) -> Path:
-    """The publisher's file in the cache, and that of the titles beside it if it can be had."""
+    """The publisher's file in the cache, and that of the titles beside it if it can be downloaded."""
     path = _fetch_file(source.url, folder, source.checksum, notes, progress)
     if source.items_url:
         try:
             _fetch_file(source.items_url, folder, None, notes, progress)
         except Bert4RecError as error:
-            notes.append(f"The titles could not be fetched: {error}")
+            notes.append(f"The titles could not be downloaded: {error}")
     return path
 
 
@@ -243,15 +244,15 @@ def _fetch_file(
         written_down.read_text(encoding="utf-8").strip() if written_down.exists() else None
     )
     if target.exists() and expected and digest(target, expected.partition(":")[0]) == expected:
-        notes.append(f"{target.name} was in the cache, whole ({expected}).")
+        notes.append(f"{target.name} was found in the cache ({expected}).")
         return target
     download(url, target, checksum=published, progress=progress)
     if published is None:
         found = digest(target, "sha256")
         written_down.write_text(found + "\n", encoding="utf-8")
-        notes.append(f"Fetched {url} ({found}; its publisher names no checksum).")
+        notes.append(f"Downloaded {url} ({found}; its publisher gives no checksum).")
     else:
-        notes.append(f"Fetched {url} ({published}, as its publisher says).")
+        notes.append(f"Downloaded {url} ({published}, as its publisher says).")
     return target
 
 
@@ -263,7 +264,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _unpack(source: Source, archive: Path, folder: Path) -> Path:
-    """Put the files that matter straight into `folder`, whatever folders they lie in within the archive."""
+    """Put the files that matter directly into `folder`, whatever folder of the archive they are in."""
     names = [name for layout in source.formats for name in (*layout.file_names, *layout.item_names)]
     wanted = {name + ending for name in names for ending in COMPRESSIONS}
     try:
@@ -274,7 +275,7 @@ def _unpack(source: Source, archive: Path, folder: Path) -> Path:
                     with opened.open(member) as packed, (folder / Path(member).name).open("wb") as file:
                         shutil.copyfileobj(packed, file, 1 << 20)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{archive} is damaged or cut off: {error}. Copy or download it again.") from error
+        raise DataError(f"{archive} is damaged or incomplete: {error}. Copy or download it again.") from error
     if not any(folder.iterdir()):
         raise _nothing_found(source, archive, found)
     return folder
@@ -297,7 +298,7 @@ def _beside(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _recognise(source: Source, file: Path) -> tuple[Format, Path]:
-    """Tell by its first line how a file is written."""
+    """Find out from its first line how a file is written."""
     line = next((line for line in first_lines(file) if line.strip()), "").removeprefix(BYTE_ORDER_MARK)
     if not line:
         raise DataError(f"{file} is empty.")
@@ -315,7 +316,7 @@ def _recognise(source: Source, file: Path) -> tuple[Format, Path]:
 
 def _nothing_found(source: Source, where: Path, found: list[str]) -> DataError:
     listed = ", ".join(found[:8]) + (", …" if len(found) > 8 else "") if found else "nothing"
-    return DataError(f"{where} does not hold {source.title}. Expected {_expected(source)}; found {listed}.")
+    return DataError(f"{where} does not contain {source.title}. Expected {_expected(source)}; found {listed}.")
 
 
 def _expected(source: Source) -> str:

@@ -1,4 +1,4 @@
-"""Files with one dictionary a line, written as JSON or as Python literals.
+"""Files with one dictionary per line, written as JSON or as Python literals.
 
 `ast.literal_eval` reads Python literals exactly but takes 40 µs a line, and millions of lines are minutes. So
 a regular expression describes the usual lines: printable ASCII, strings with known escapes, numbers, and lists
@@ -41,7 +41,7 @@ class Notation:
     """The exact parser; raises what it likes."""
 
     def parse(self, text: str) -> object:
-        """What `text` stands for, or None where it is not in this notation."""
+        """What `text` stands for, or None if it is not in this notation."""
         try:
             return self.loads(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -50,8 +50,8 @@ class Notation:
     def split(self, lines: "pl.LazyFrame", keys: tuple[str, ...]) -> "pl.LazyFrame":
         """Columns `number`, the values under `keys` as they are written, and `unusual`.
 
-        A value is missing where the line lacks its key. `unusual` holds the line where it must be parsed
-        slowly, and is missing elsewhere. Of a key that is there twice the last counts, as in both parsers.
+        A value is missing if the line lacks its key. `unusual` holds the lines that must be parsed slowly, and is
+        missing elsewhere. If a key is there twice the last counts, as in both parsers.
         """
         import polars as pl
 

@@ -1,9 +1,9 @@
-"""The publishers' file formats: how each writes down who did what, and what its items are called.
+"""The publishers' file formats: how each writes its log, and what its items are called.
 
-A reader yields frames in the order of the file, with columns `user` and `item` (String) and, where the file
+A reader yields frames in the order of the file, with columns `user` and `item` (String) and, if the file
 has times, `time` (Int64, microseconds since 1970). Compressed files (.gz, .zst) are read as they are, a batch
-of lines at a time, so memory stays bounded. What does not fit is an error that names file and line; an id
-that is simply not there comes back as missing, for the caller to count.
+of lines at a time, so memory stays bounded. A line that cannot be read is an error that names file and line; an id
+that is not there comes back as missing, for the caller to count.
 """
 
 import csv
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from bert4rec.errors import DataError
 from bert4rec.logs.files import first_lines, unreadable
+from bert4rec.logs.readers import in_batches
 from bert4rec.sources.notations import JSON, PYTHON, Notation, as_text
 
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS_PER_BATCH = 1_000_000
 SECOND = 1_000_000
 """In microseconds."""
 COMPRESSIONS = ("", ".gz", ".zst")
@@ -79,7 +79,7 @@ def read_amazon_ratings(path: Path) -> "Iterator[pl.DataFrame]":
 
 
 def read_amazon_reviews(path: Path) -> "Iterator[pl.DataFrame]":
-    """`reviews_Beauty.json.gz`: one review a line, as JSON or, in older copies, as a Python dictionary."""
+    """`reviews_Beauty.json.gz`: one review per line, as JSON or, in older copies, as a Python dictionary."""
     import polars as pl
 
     seconds = pl.col("time").cast(pl.Int64, strict=False) * SECOND
@@ -87,7 +87,7 @@ def read_amazon_reviews(path: Path) -> "Iterator[pl.DataFrame]":
 
 
 def read_steam(path: Path) -> "Iterator[pl.DataFrame]":
-    """`steam_reviews.json.gz`: one review a line, as a dictionary of Python 2, with the day it was written."""
+    """`steam_reviews.json.gz`: one review per line, as a dictionary of Python 2, with the day it was written."""
     import polars as pl
 
     day = pl.col("time").str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us")).cast(pl.Int64)
@@ -95,14 +95,14 @@ def read_steam(path: Path) -> "Iterator[pl.DataFrame]":
 
 
 def read_pairs(path: Path) -> "Iterator[pl.DataFrame]":
-    """The paper's authors' own files: "user item" a line, oldest first, no times."""
+    """The paper's authors' own files: "user item" per line, oldest first, no times."""
     import polars as pl
 
     words = (
         pl.col("line").str.strip_chars().str.replace_all("\t", " ", literal=True).str.splitn(" ", 2).struct
     )
     columns = (words.field("field_0").alias("user"), words.field("field_1").alias("item"))
-    for frame in _batches(path, lambda lines: lines.select("number", *columns)):
+    for frame in _parse_lines(path, lambda lines: lines.select("number", *columns)):
         wrong = frame["item"].is_null() | frame["item"].str.contains(" ", literal=True)
         _refuse(path, frame["number"].filter(wrong), "two words, the user and the item")
         yield frame.drop("number")
@@ -136,7 +136,7 @@ def read_ml_20m_items(path: Path) -> "pl.DataFrame":
 
 
 def read_amazon_items(path: Path) -> "pl.DataFrame":
-    """`meta_Beauty.json.gz`: one product a line, as a Python dictionary. Many products have no title."""
+    """`meta_Beauty.json.gz`: one product per line, as a Python dictionary. Many products have no title."""
     import polars as pl
 
     columns = {"asin": "id", "title": "title", "brand": "brand", "categories": "categories"}
@@ -144,7 +144,7 @@ def read_amazon_items(path: Path) -> "pl.DataFrame":
 
 
 def read_steam_items(path: Path) -> "pl.DataFrame":
-    """`steam_games.json.gz`: one game a line, as a dictionary of Python 2. A game without title has an `app_name`."""
+    """`steam_games.json.gz`: one game per line, as a dictionary of Python 2. Games without title have an `app_name`."""
     import polars as pl
 
     games = pl.concat(_records(path, ("id", "title", "app_name", "genres")))
@@ -165,7 +165,7 @@ def _read_ratings(path: Path, separator: str, *, header: bool = False) -> "Itera
         (fields.field("field_3").cast(pl.Int64, strict=False) * SECOND).alias("time"),
     )
     expected = f"4 fields separated by {separator!r}, the last the time in seconds since 1970"
-    for frame in _batches(path, lambda lines: lines.select("number", *columns)):
+    for frame in _parse_lines(path, lambda lines: lines.select("number", *columns)):
         is_header = header and frame.item(0, "number") == 1 and frame.item(0, "time") is None
         rows = frame.slice(1) if is_header else frame
         _refuse(path, rows["number"].filter(rows["time"].is_null()), expected)
@@ -185,11 +185,11 @@ def _read_reviews(
 
 
 def _records(path: Path, keys: tuple[str, ...]) -> "Iterator[pl.DataFrame]":
-    """The values under `keys`, as text, of one dictionary a line, beside the `number` of the line."""
+    """The values under `keys`, as text, of one dictionary per line, beside the `number` of the line."""
     import polars as pl
 
     notation = JSON if _first_line(path).startswith('{"') else PYTHON
-    for frame in _batches(path, lambda lines: notation.split(lines, keys)):
+    for frame in _parse_lines(path, lambda lines: notation.split(lines, keys)):
         decoded = frame.with_columns(notation.decode(frame[key]) for key in keys)
         unusual = frame["unusual"].is_not_null().arg_true()
         if len(unusual):
@@ -214,7 +214,7 @@ def _record(path: Path, number: int, line: str, notation: Notation) -> dict[str,
     return record
 
 
-def _batches(path: Path, parse: "Callable[[pl.LazyFrame], pl.LazyFrame]") -> "Iterator[pl.DataFrame]":
+def _parse_lines(path: Path, parse: "Callable[[pl.LazyFrame], pl.LazyFrame]") -> "Iterator[pl.DataFrame]":
     """Run `parse` over columns `number` (from 1) and `line` of every line that is not blank."""
     import polars as pl
 
@@ -222,7 +222,7 @@ def _batches(path: Path, parse: "Callable[[pl.LazyFrame], pl.LazyFrame]") -> "It
     lines = lines.with_columns(pl.col("line").str.strip_prefix(BYTE_ORDER_MARK)).filter(pl.col("line") != "")
     empty = True
     try:
-        for frame in parse(lines).collect_batches(chunk_size=ROWS_PER_BATCH, maintain_order=True):
+        for frame in in_batches(parse(lines)):
             if not frame.is_empty():
                 empty = False
                 yield frame
@@ -239,7 +239,7 @@ def _refuse(path: Path, numbers: "pl.Series", expected: str) -> None:
     if len(numbers):
         number = int(numbers[0])
         line = pl.scan_lines(path, glob=False).slice(number - 1, 1).collect().item()
-        more = f" {len(numbers) - 1:,} lines after it have the same fault." if len(numbers) > 1 else ""
+        more = f" {len(numbers) - 1:,} lines after it have the same error." if len(numbers) > 1 else ""
         raise DataError(f"{path}:{number}: expected {expected}, found {line!r:.80}.{more}")
 
 
@@ -259,7 +259,7 @@ def _fields_of_lines(path: Path, separator: str, count: int) -> list[tuple[str, 
 
 
 def _text_lines(path: Path) -> list[str]:
-    """All lines of a small text file: UTF-8 where it is that, and the Latin-1 of the older files otherwise."""
+    """All lines of a small text file: UTF-8, or else the Latin-1 of the older files."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError) as error:
@@ -306,7 +306,7 @@ def _is_amazon_rating(line: str) -> bool:
 def authors_file(source: str) -> Format:
     """The file that the paper's authors made of a source, with ids of their own, so without titles."""
     return Format(
-        description='"user item" a line',
+        description='"user item" per line',
         file_names=(f"{source}.txt",),
         begins_right=lambda line: len(line.split()) == 2,
         read=read_pairs,
@@ -347,7 +347,7 @@ AMAZON_RATINGS = Format(
     read_items=read_amazon_items,
 )
 AMAZON_REVIEWS = Format(
-    description="one review a line with reviewerID, asin and unixReviewTime",
+    description="one review per line with reviewerID, asin and unixReviewTime",
     file_names=("reviews_Beauty.json",),
     begins_right=_is_record("reviewerID", "asin", "unixReviewTime"),
     read=read_amazon_reviews,
@@ -355,7 +355,7 @@ AMAZON_REVIEWS = Format(
     read_items=read_amazon_items,
 )
 STEAM = Format(
-    description="one review a line with username, product_id and date",
+    description="one review per line with username, product_id and date",
     file_names=("steam_reviews.json",),
     begins_right=_is_record("username", "product_id", "date"),
     read=read_steam,

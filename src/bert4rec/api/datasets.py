@@ -1,0 +1,290 @@
+"""`bert4rec.prepare`: from a DataFrame, files or the name of a data set to a dataset."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bert4rec.api.progress import Callback, progress_bar
+from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.splits import SplitKind, SplitSpec
+from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.frames import Frame, is_frame
+
+if TYPE_CHECKING:
+    from bert4rec.logs.columns import ColumnRequest
+    from bert4rec.logs.files import Hints
+    from bert4rec.logs.log import Log
+
+SYNTHETIC = "synthetic"
+"""The name of the built-in world's data."""
+Moment = str | float | date
+"""A date or time: an ISO text, epoch seconds, a `date` or a `datetime`."""
+
+
+def prepare(
+    source: Frame | str | Path | Sequence[str | Path],
+    folder: str | Path | None = None,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+    title: str | None = None,
+    items: Frame | str | Path | None = None,
+    time_format: str | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
+    name: str | None = None,
+    local_copy: str | Path | None = None,
+    like: str | None = None,
+    after: Moment | None = None,
+    before: Moment | None = None,
+    drop_duplicates: bool = False,
+    drop_repeats: bool = False,
+    min_item_actions: int | None = None,
+    min_user_actions: int = 5,
+    k_core: int = 0,
+    split: SplitKind | SplitSpec = "leave-one-out",
+    test_from: Moment | None = None,
+    valid_from: Moment | None = None,
+    repeats: Repeats | None = None,
+    negatives: Literal["popularity", "both"] = "popularity",
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    callback: Callback | None = None,
+) -> Dataset:
+    """Turn an interaction log into a dataset, in memory or in a folder.
+
+    What was read, assumed and dropped is in `dataset.notes`; `dataset.warnings()` says what to know before
+    trusting numbers on it.
+
+    Parameters
+    ----------
+    source
+        A frame (pandas, polars, pyarrow, anything with the Arrow PyCapsule interface) with a row per action, or a
+        row per user and a list of items; a file, folder or glob, or several of them; or the name of a data set:
+        ml-100k, ml-1m, ml-20m, beauty, steam, synthetic.
+    folder
+        Where to write the dataset. By default it stays in memory.
+    user
+        Column of the user, by name or by place counted from 1. By default guessed from usual names.
+    item
+        Column of the item, or of lists of items, oldest first.
+    time
+        Column of the time: dates, or numbers since 1970. With "none", the order of the rows counts.
+    title
+        Column of the item's title.
+    items
+        A frame or a file with one row per item: its id, title and other columns.
+    time_format
+        How dates in text are written, such as "%d/%m/%Y" or "%m/%d/%Y %H:%M %z" (UTC without %z).
+    separator
+        Between the fields of text files, such as "^" or "||"; "tab" and "space" by name. By default guessed.
+    encoding
+        Encoding of text files that are not UTF-8, such as "latin-1".
+    name
+        What the dataset is called in tables. By default the name of the source.
+    local_copy
+        A copy of the named data set, instead of downloading it.
+    like
+        For "synthetic": the shape of ml-1m, beauty, steam or ml-20m.
+    after
+        Drop actions before this date.
+    before
+        Drop actions at or after this date.
+    drop_duplicates
+        Keep only one of several actions with the same user, item and time.
+    drop_repeats
+        Keep only a user's first action on an item.
+    min_item_actions
+        Drop items with fewer actions. By default none are dropped, or as the paper did for the named data set.
+    min_user_actions
+        Drop users with fewer actions.
+    k_core
+        Drop users and items in turn until all have at least this many actions.
+    split
+        How histories are cut for validation and test: "leave-one-out", "time", or a `SplitSpec`.
+    test_from
+        For "time": the date at which the test part begins, or the share of actions before it (0.9).
+    valid_from
+        For "time": likewise for validation. By default it has as many actions as the test part.
+    repeats
+        Whether items of a history may come again. "keep": they are candidates and recommended like any other.
+        "exclude": they are neither, and test items that repeat one are left out. By default "keep" if at least 10%
+        of the actions repeat an item, otherwise "exclude".
+    negatives
+        How the 100 stored candidates of each user are drawn; "both" adds a set that is drawn uniformly.
+    seed
+        Seed of the candidates, and of synthetic data.
+    overwrite
+        Replace the folder if it is a dataset already.
+    progress
+        Whether to show a progress bar. By default in notebooks and interactive sessions only.
+    callback
+        Called with (done, total) while reading: rows, or bytes while downloading. The total is None if unknown.
+    """
+    from bert4rec.artefact import refuse_existing
+    from bert4rec.data.dataset import MANIFEST
+    from bert4rec.data.filters import Filters
+    from bert4rec.data.prepare import Recipe
+    from bert4rec.data.prepare import prepare as prepare_log
+    from bert4rec.logs.columns import ColumnRequest
+    from bert4rec.logs.files import Hints
+    from bert4rec.logs.items import join_items, read_items
+    from bert4rec.logs.readers import LogFrame
+    from bert4rec.logs.times import parse_moment
+
+    target = None if folder is None else Path(folder)
+    if target is not None:
+        refuse_existing(target, MANIFEST, overwrite=overwrite)
+    # Contradictions are refused before the log is read, which may take long.
+    recipe = Recipe(
+        filters=Filters(
+            after=None if after is None else parse_moment(str(after)),
+            before=None if before is None else parse_moment(str(before)),
+            drop_duplicates=drop_duplicates,
+            drop_repeats=drop_repeats,
+            min_item_actions=min_item_actions or 0,
+            min_user_actions=min_user_actions,
+            k_core=k_core,
+        ),
+        split=split_spec(split, test_from, valid_from),
+        negatives=("popularity", "uniform") if negatives == "both" else ("popularity",),
+        seed=seed,
+        repeats=repeats,
+    )
+    columns, hints = ColumnRequest(user, item, time, title), Hints(encoding, separator, time_format)
+    reader = _Reader(columns, hints, catalogue=items is not None, show=progress, callback=callback)
+    read = reader.read(source, local_copy, like, seed)
+    log = read.log
+    if items is not None:
+        catalogue = LogFrame.of(items, "items") if is_frame(items) else Path(items)
+        log = replace(log, item_columns=join_items(log.item_columns, read_items(catalogue, encoding)))
+    if min_item_actions is None:
+        recipe = replace(recipe, filters=replace(recipe.filters, min_item_actions=read.min_item_actions))
+    return prepare_log(
+        log, target, name=name or read.name, recipe=recipe, source=read.origin, overwrite=overwrite
+    )
+
+
+def split_spec(
+    split: SplitKind | SplitSpec = "leave-one-out",
+    test_from: Moment | None = None,
+    valid_from: Moment | None = None,
+) -> SplitSpec:
+    """How histories are cut, from parameters as `prepare` takes them."""
+    if isinstance(split, SplitSpec):
+        if test_from is not None or valid_from is not None:
+            raise UsageError("Pass `test_from` and `valid_from` in the `SplitSpec`, not beside it.")
+        return split
+    dates = (None if moment is None else str(moment) for moment in (test_from, valid_from))
+    return SplitSpec(split, *dates)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A log and what its source says about it."""
+
+    log: "Log"
+    name: str
+    origin: dict[str, Any]
+    """What dataset.json keeps of the source."""
+    min_item_actions: int = 0
+    """The filter that the paper applied to a named data set."""
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Chooses how a source is read, and refuses parameters that do not belong to it."""
+
+    columns: "ColumnRequest"
+    hints: "Hints"
+    catalogue: bool
+    """Whether `items` was passed, which `encoding` may be for."""
+    show: bool | None
+    callback: Callback | None
+
+    def read(self, source: object, local_copy: str | Path | None, like: str | None, seed: int) -> _Read:
+        from bert4rec.sources.named import SOURCES
+
+        paths = [source] if isinstance(source, str | Path) else source
+        name = paths[0] if isinstance(paths, list | tuple) and len(paths) == 1 else None
+        if like and name != SYNTHETIC:
+            raise UsageError(f"`like` requires the data set {SYNTHETIC}.")
+        if local_copy and name not in SOURCES:
+            raise UsageError(f"`local_copy` requires a named data set: {', '.join(SOURCES)}.")
+        if name == SYNTHETIC or name in SOURCES:
+            self._refuse_form(name)
+            return _synthetic(like, seed) if name == SYNTHETIC else self._named(name, local_copy)
+        if is_frame(source):
+            return self._frame(source)
+        if not isinstance(paths, Sequence) or not all(isinstance(path, str | Path) for path in paths):
+            raise UsageError(
+                "`source` must be a DataFrame, a path, several paths or the name of a data set, found "
+                f"{type(source).__name__}."
+            )
+        if not paths:
+            raise UsageError("`source` is required: a file, a folder, or a data set such as ml-1m or synthetic.")
+        return self._files(paths)
+
+    def _refuse_form(self, name: str) -> None:
+        """A catalogue can be joined to any data; the rest describes logs whose form is unknown."""
+        encoding = None if self.catalogue else self.hints.encoding
+        if any((*vars(self.columns).values(), encoding, self.hints.separator, self.hints.time_format)):
+            raise UsageError(
+                "`user`, `item`, `time`, `title`, `time_format`, `separator` and `encoding` are for files and frames; "
+                f"the form of {name} is known."
+            )
+
+    def _frame(self, frame: Frame) -> _Read:
+        from bert4rec.logs.log import read_frame
+        from bert4rec.logs.readers import LogFrame
+
+        if self.hints.separator or (self.hints.encoding and not self.catalogue):
+            raise UsageError("`separator` and `encoding` are for files, not for frames.")
+        with progress_bar("Reading", "rows", self.show, self.callback) as report:
+            log = read_frame(
+                LogFrame.of(frame, "source"), self.columns, self.hints.time_format, progress=report
+            )
+        kind = type(frame)
+        return _Read(log, "log", {"frame": f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"})
+
+    def _files(self, paths: Sequence[str | Path]) -> _Read:
+        from bert4rec.logs.log import read_log
+        from bert4rec.sources.named import SOURCES
+
+        try:
+            with progress_bar("Reading", "rows", self.show, self.callback) as report:
+                log = read_log(paths, self.columns, self.hints, progress=report)
+        except NotFoundError as error:
+            near = get_close_matches(str(paths[0]), (*SOURCES, SYNTHETIC), n=1)
+            hint = f" Did you mean the data set {near[0]}?" if near else ""
+            raise NotFoundError(f"{error}{hint}") from error
+        return _Read(log, Path(paths[0]).name.split(".")[0] or "log", {"files": [str(path) for path in paths]})
+
+    def _named(self, name: str, local_copy: str | Path | None) -> _Read:
+        from bert4rec.logs.log import encode
+        from bert4rec.sources.download import cache_folder
+        from bert4rec.sources.named import open_source
+
+        path = None if local_copy is None else Path(local_copy)
+        with (
+            progress_bar("Downloading", "bytes", self.show, self.callback) as downloaded,
+            open_source(name, path, cache=cache_folder(), progress=downloaded) as files,
+            progress_bar("Reading", "rows", self.show, self.callback) as report,
+        ):
+            log = encode(files.frames(), progress=report)
+            log = replace(log, item_columns=files.items(), notes=[*files.notes, *log.notes])
+            return _Read(log, name, dict(files.provenance), files.filters.min_item_actions)
+
+
+def _synthetic(like: str | None, seed: int) -> _Read:
+    from bert4rec.world.world import World, WorldConfig
+    from bert4rec.world.world import like as shaped_like
+
+    config = shaped_like(like, seed) if like else WorldConfig(seed=seed)
+    name = f"{SYNTHETIC}-{like}" if like else SYNTHETIC
+    return _Read(World.generate(config).log(), name, {"name": SYNTHETIC, "world": config.to_json()})
