@@ -46,7 +46,7 @@ def test_an_error_half_way_leaves_the_old_folder_whole(tmp_path: Path) -> None:
 
 def test_an_existing_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
     write(tmp_path / "thing", "old")
-    with pytest.raises(UsageError, match="--overwrite"):
+    with pytest.raises(UsageError, match="`overwrite=True`"):
         write(tmp_path / "thing", "new")
     write(tmp_path / "thing", "new", overwrite=True)
     assert (tmp_path / "thing" / "data.txt").read_text() == "new"
@@ -79,7 +79,7 @@ def test_a_folder_that_something_else_wrote_meanwhile_is_not_replaced(
 
 
 def test_of_two_that_make_the_same_folder_the_first_to_finish_keeps_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--overwrite"), new_folder(tmp_path / "thing", "thing.json"):
+    with pytest.raises(UsageError, match="`overwrite=True`"), new_folder(tmp_path / "thing", "thing.json"):
         write(tmp_path / "thing", "the other's")
     assert (tmp_path / "thing" / "data.txt").read_text() == "the other's"
 
@@ -89,7 +89,7 @@ def test_behind_a_link_the_folder_is_replaced_and_the_link_stays(tmp_path: Path)
     current, other = tmp_path / "current", tmp_path / "other"
     current.symlink_to("models/one")
     other.symlink_to(current)
-    with pytest.raises(UsageError, match="current exists already"):
+    with pytest.raises(UsageError, match="current already exists"):
         write(current, "new")
     write(other, "new", overwrite=True)
     assert (current.readlink(), other.readlink()) == (Path("models/one"), current)

@@ -30,7 +30,7 @@ def without(path: Path, *names: str) -> None:
 
 @pytest.fixture
 def old_dataset(make_dataset: MakeDataset) -> Dataset:
-    path = make_dataset(random_histories(), repeats="exclude").path
+    path = make_dataset(random_histories(), repeats="exclude").folder
     without(path / "dataset.json", "repeats")
     return Dataset.open(path)
 
@@ -49,7 +49,7 @@ def test_they_exclude_repeats(old_dataset: Dataset, old_run: Run, tmp_path: Path
     assert old_dataset.repeats == old_run.plan.repeats == "exclude"
     assert Recommender.load(old_run.path).exclude_seen
     assert Recommender.load(tmp_path / "model").exclude_seen
-    stats_command(old_dataset.path)
+    stats_command(old_dataset.folder)
 
 
 def test_a_run_that_was_begun_before_goes_on_as_if_nothing_had_happened(

@@ -105,9 +105,13 @@ def refuse_existing(target: Path, manifest: str, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir() or (any(target.iterdir()) and not _is_ours(target / manifest)):
-        raise UsageError(f"{target} already exists and has no {manifest} of bert4rec, so it is never replaced.")
+        raise UsageError(
+            f"{target} already exists and has no {manifest} of bert4rec, so it is never replaced."
+        )
     if not overwrite:
-        raise UsageError(f"{target} already exists. Choose another folder, or replace it with `overwrite=True`.")
+        raise UsageError(
+            f"{target} already exists. Choose another folder, or replace it with `overwrite=True`."
+        )
 
 
 def _is_ours(manifest: Path) -> bool:

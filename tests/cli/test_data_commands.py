@@ -44,25 +44,33 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
     [
         (["prepare", "LOG"], 2, "--output"),
         (["prepare", "LOG", "-o", "NEW", "--min-user-actoins", "3"], 2, "Did you mean --min-user-actions"),
-        (["prepare", "-o", "NEW"], 2, "Name a file"),
+        (["prepare", "-o", "NEW"], 2, "SOURCE is required: a file"),
         (["prepare", "LOG", "-o", "OLD"], 2, "--overwrite"),
         (["prepare", "LOG", "-o", "NEW", "--split", "time"], 2, "--test-from"),
         (["prepare", "LOG", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
         (["prepare", "synthetic", "-o", "NEW", "--from", "LOG"], 2, "named data set"),
-        (["prepare", "synthetic", "-o", "NEW", "--user-col", "user"], 2, "--encoding go with files"),
+        (
+            ["prepare", "synthetic", "-o", "NEW", "--user-col", "user"],
+            2,
+            "--separator and --encoding are for files",
+        ),
         (["prepare", "ml-1m", "-o", "NEW", "--encoding", "klingon"], 2, "the form of ml-1m is known"),
         (["prepare", "ml-1m", "-o", "NEW", "--separator", "::"], 2, "the form of ml-1m is known"),
         (
             ["prepare", "LOG", "-o", "NEW", "--separator", "^"],
             3,
-            "the separator '^' is not in the first line",
+            "--separator '^' not found in the first line",
         ),
-        (["prepare", "LOG", "-o", "NEW", "--time-format", "day"], 2, "'day' does not say a date"),
+        (
+            ["prepare", "LOG", "-o", "NEW", "--time-format", "day"],
+            2,
+            "--time-format: 'day' does not describe a date",
+        ),
         (["prepare", "LOG", "-o", "NEW", "--time-format", "%d/%m/%Y"], 3, "Expected dates written %d/%m/%Y"),
         (
             ["prepare", "LOG", "-o", "NEW", "--time-col", "none", "--time-format", "%Y"],
             2,
-            "goes with a time column",
+            "--time-format requires a time column",
         ),
         (["prepare", "LOG", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (["demo", "-o", "NEW", "--seed", "-1"], 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
@@ -74,7 +82,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
         (
             ["prepare", "LOG", "-o", "NEW", "--item-col", "thing"],
             3,
-            "Columns found: user_id, item_id, timestamp",
+            "Columns: user_id, item_id, timestamp",
         ),
         (["prepare", "ml-2m", "-o", "NEW"], 4, "Did you mean the data set ml-"),
         (["prepare", "ml-1m", "--from", "nowhere.zip", "-o", "NEW"], 4, "nowhere.zip does not exist"),
@@ -138,7 +146,7 @@ def test_the_advice_to_name_an_encoding_works_for_a_catalogue(tmp_path: Path) ->
     advised = bert4rec(*prepare)
     assert advised.returncode == 3
     assert (
-        "items.csv:2 is not UTF-8 text. If you know its encoding, say e.g. --encoding latin-1"
+        "items.csv:2 is not UTF-8 text. If you know its encoding, name it, as in --encoding latin-1"
         in advised.stderr
     )
     assert bert4rec(*prepare, "--encoding", "latin-1").returncode == 0

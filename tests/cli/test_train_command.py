@@ -113,7 +113,7 @@ def test_a_run_that_is_resumed_where_its_dataset_is_now_knows_it_there(
     dataset = make_dataset(random_histories())
     with pytest.raises(Interrupted):
         train_tiny(dataset, tmp_path / "run", should_stop=after(4))
-    moved = dataset.path.rename(tmp_path / "moved")
+    moved = dataset.folder.rename(tmp_path / "moved")
     train_command(moved, output=tmp_path / "run", resume=True, device="cpu")
     assert Run.open(tmp_path / "run").plan.dataset == str(moved)
     evaluate_command(tmp_path / "run", device="cpu")

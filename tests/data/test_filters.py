@@ -26,8 +26,8 @@ def test_items_are_counted_before_users_are_dropped() -> None:
     kept, notes = apply_filters(actions(pairs), Filters(min_item_actions=2, min_user_actions=2))
     assert pairs_of(kept) == [(0, 1), (0, 2), (2, 1), (2, 2)]
     assert notes == [
-        "--min-item-actions 2 dropped 1 of 6 actions.",
-        "--min-user-actions 2 dropped 1 of 5 actions, and 1 of 3 users.",
+        "`min_item_actions=2` dropped 1 of 6 actions.",
+        "`min_user_actions=2` dropped 1 of 5 actions, and 1 of 3 users.",
     ]
 
 
@@ -61,14 +61,14 @@ def test_after_is_inclusive_and_before_is_not() -> None:
 
 
 def test_the_filter_that_leaves_nothing_is_named() -> None:
-    with pytest.raises(DataError, match="--min-user-actions 5 leaves none of 2 actions"):
+    with pytest.raises(DataError, match="`min_user_actions=5` leaves none of 2 actions"):
         apply_filters(actions([(0, 1), (0, 2)]), Filters())
-    with pytest.raises(DataError, match="--k-core 3 leaves none"):
+    with pytest.raises(DataError, match="`k_core=3` leaves none"):
         apply_filters(actions([(0, 1), (0, 2)]), Filters(min_user_actions=0, k_core=3))
 
 
 def test_time_filters_need_times_and_counts_are_not_negative() -> None:
-    with pytest.raises(UsageError, match="need times"):
+    with pytest.raises(UsageError, match="`after` requires times"):
         apply_filters(actions([(0, 1)]), Filters(after=1))
-    with pytest.raises(UsageError, match="--k-core must not be negative"):
+    with pytest.raises(UsageError, match="`k_core` must not be negative"):
         Filters(k_core=-1)

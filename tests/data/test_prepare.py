@@ -75,7 +75,7 @@ def test_duplicates_are_named_and_dropped_on_request(tmp_path: Path) -> None:
     dropped = prepare(log_of_events(events), tmp_path / "e", name="t", recipe=recipe)
     assert histories_of(dropped) == {"a": ["x", "y", "x"], "b": ["x"]}
     assert any(
-        note.startswith("--drop-duplicates dropped 2 of 6 actions") for note in dropped.manifest["notes"]
+        note.startswith("`drop_duplicates=True` dropped 2 of 6 actions") for note in dropped.manifest["notes"]
     )
 
 
@@ -83,15 +83,15 @@ def test_duplicates_are_named_and_dropped_on_request(tmp_path: Path) -> None:
     ("history", "asked", "rule", "told"),
     [
         ("abcdefghijklm", None, "exclude", "No user has an item twice, so repeats are excluded"),
-        ("abcdefghijkla", None, "exclude", "7.7% of the actions are on items that the user had before, so"),
+        ("abcdefghijkla", None, "exclude", "7.7% of the actions repeat an item of the user, so"),
         (
             "abcdefgha",
             None,
             "keep",
-            "11.1% of the actions are on items that the user had before, so repeats are kept",
+            "11.1% of the actions repeat an item of the user, so repeats are kept",
         ),
-        ("abcdefgha", "exclude", "exclude", "As asked, repeats are excluded"),
-        ("abcd", "keep", "keep", "As asked, repeats are kept"),
+        ("abcdefgha", "exclude", "exclude", "As requested, repeats are excluded"),
+        ("abcd", "keep", "keep", "As requested, repeats are kept"),
     ],
 )
 def test_whether_items_may_come_again_is_told_and_stored(
@@ -115,7 +115,7 @@ def test_a_log_that_was_exported_twice_is_not_taken_for_people_who_come_back(tmp
 def test_without_times_nothing_is_a_duplicate_and_dropping_them_is_refused(tmp_path: Path) -> None:
     log = encode([pl.DataFrame({"user": ["u", "u", "u"], "item": ["1", "1", "2"]})])
     assert prepare(log, tmp_path / "d", name="t", recipe=EVERYTHING).manifest["counts"]["duplicates"] == 0
-    with pytest.raises(UsageError, match="--drop-duplicates needs times, and this log has none"):
+    with pytest.raises(UsageError, match="`drop_duplicates` requires times, and this log has none"):
         prepare(log, tmp_path / "e", name="t", recipe=Recipe(Filters(drop_duplicates=True)))
 
 
@@ -203,20 +203,21 @@ def test_users_with_few_items_left_are_counted(tmp_path: Path) -> None:
     events = [("a", item, 1) for item in "uvwxyz"] + [("b", "u", 1)]
     dataset = prepare(log_of_events(events), tmp_path / "d", name="t", recipe=EVERYTHING)
     assert any(
-        "1 of 2 users have left fewer than 3 items untouched" in note for note in dataset.manifest["notes"]
+        "1 of 2 users have fewer than 3 items that they never had" in note
+        for note in dataset.manifest["notes"]
     )
 
 
 def test_a_catalogue_without_ids_is_refused(tmp_path: Path) -> None:
     (tmp_path / "items.csv").write_text("colour,size\nred,1\n")
     with pytest.raises(
-        DataError, match=r"no column that looks like the item's id\. Columns found: colour, size"
+        DataError, match=r"no column of .*items\.csv looks like the item's id\. Columns: colour, size"
     ):
         read_items(tmp_path / "items.csv")
 
 
 def test_negatives_that_were_not_drawn_are_not_found(make_dataset: MakeDataset) -> None:
-    with pytest.raises(NotFoundError, match="--negatives both"):
+    with pytest.raises(NotFoundError, match='`negatives="both"`'):
         make_dataset([[1, 2, 3]]).negatives("uniform")
 
 

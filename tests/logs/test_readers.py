@@ -104,7 +104,7 @@ def test_names_that_hold_colons_are_not_torn_apart(tmp_path: Path) -> None:
         ),
         ("user::item\na::1\nb::2::3\n", None, r"log\.dat:3: expected 2 fields separated by '::', found 3"),
         ("user||item||t\na||1\n", "||", r"log\.dat:2: expected 3 fields separated by '\|\|', found 2"),
-        ("user item\na 1\n", "^", r"log\.dat: the separator '\^' is not in the first line, 'user item'"),
+        ("user item\na 1\n", "^", r"log\.dat: `separator` '\^' not found in the first line, 'user item'"),
     ],
 )
 def test_rows_that_do_not_fit_the_separator_are_named(
@@ -122,7 +122,7 @@ def test_a_separator_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
             read_log([tmp_path / "log.csv"], hints=Hints(separator=separator))
     (tmp_path / "log.jsonl").write_text('{"user": 1, "item": 2}\n')
     with pytest.raises(
-        UsageError, match=r"--separator goes with tables in text files; .*log\.jsonl is JSON Lines"
+        UsageError, match=r"`separator` is for tables in text files, and .*log\.jsonl is JSON Lines"
     ):
         read_log([tmp_path / "log.jsonl"], hints=Hints(separator="^"))
 
@@ -194,7 +194,7 @@ def test_arrays_of_fixed_length_are_lists(tmp_path: Path) -> None:
 
 def test_a_list_of_times_without_a_list_of_items_is_refused(tmp_path: Path) -> None:
     path = write_table(tmp_path / "log.parquet", {"user": [1], "item": [2], "time": [[3]]})
-    with pytest.raises(DataError, match=r"column 'time' holds List\(Int64\), which says no date"):
+    with pytest.raises(DataError, match=r"^`time`: column 'time' of .* holds List\(Int64\)\. Expected dates"):
         read_log([path])
 
 

@@ -135,27 +135,29 @@ def test_a_value_that_does_not_fit_the_named_format_is_an_error_with_its_row() -
 
 @pytest.mark.parametrize("form", ["day", "", "%%", "%H:%M", "%d %b", "%Q"])
 def test_a_format_that_says_no_date_is_refused(form: str) -> None:
-    with pytest.raises(UsageError, match=r"does not say a date\. Write it like %d/%m/%Y"):
+    with pytest.raises(UsageError, match=r"does not describe a date\. Write it like %d/%m/%Y"):
         TimeReader("time", form)
 
 
 def test_a_format_for_a_column_of_dates_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"holds dates already\. Leave out --time-format"):
+    with pytest.raises(
+        UsageError, match=r"^`time_format` is for text; column .* already holds dates\. Leave it out"
+    ):
         read([datetime(2020, 1, 1, tzinfo=UTC)], "%d/%m/%Y")
 
 
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        ("16/10/2013", "Say that the day comes first: --time-format '%d/%m/%Y'."),
-        ("10/16/2013", "Say that the month comes first: --time-format '%m/%d/%Y'."),
+        ("16/10/2013", 'The day comes first: pass `time_format="%d/%m/%Y"`.'),
+        ("10/16/2013", 'The month comes first: pass `time_format="%m/%d/%Y"`.'),
         (
             "3.4.2013",
-            "Day or month may come first: say --time-format '%d.%m.%Y' or --time-format '%m.%d.%Y'.",
+            'If the day comes first, pass `time_format="%d.%m.%Y"`; if the month does, `time_format="%m.%d.%Y"`.',
         ),
-        ("16-10-13 10:30", "--time-format '%d-%m-%y %H:%M'."),
-        ("10/16/2013 10:30:15.5 PM", "--time-format '%m/%d/%Y %I:%M:%S.%f %p'."),
-        ("Oct 16, 2013", "others need a format, as in --time-format '%d/%m/%Y'."),
+        ("16-10-13 10:30", '`time_format="%d-%m-%y %H:%M"`.'),
+        ("10/16/2013 10:30:15.5 PM", '`time_format="%m/%d/%Y %I:%M:%S.%f %p"`.'),
+        ("Oct 16, 2013", 'others require a format, as in `time_format="%d/%m/%Y"`.'),
     ],
 )
 def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
@@ -164,7 +166,7 @@ def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
     with pytest.raises(DataError) as raised:
         read([value])
     assert str(raised.value).endswith(advice)
-    form = advice.split("'")[1]
+    form = advice.split('"')[1]
     assert value.startswith("Oct") or read([value], form)[0] is not None
 
 
@@ -174,20 +176,23 @@ def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
         (
             [NEW_YEAR, NEW_YEAR, f"{NEW_YEAR}000"],
             f"{NEW_YEAR}000 read as seconds is after 2200; it looks like milliseconds since 1970, while the log "
-            "began with seconds since 1970. Write all times alike.",
+            "began with seconds since 1970. Write all times in the same way.",
         ),
-        ([NEW_YEAR, NEW_YEAR, "-9999999999"], "It is before 1900. Mend the row"),
-        ([NEW_YEAR, NEW_YEAR, "2020-01-01"], "The log began with seconds since 1970. Write all times alike."),
+        ([NEW_YEAR, NEW_YEAR, "-9999999999"], "It is before 1900. Correct the row"),
+        (
+            [NEW_YEAR, NEW_YEAR, "2020-01-01"],
+            "The log began with seconds since 1970. Write all times in the same way.",
+        ),
         (
             ["2020-01-01", "2020-01-02", "yesterday"],
-            "Dates begin with the year, as in 2024-01-31; others need a format",
+            "Dates must begin with the year, as in 2024-01-31; others require a format",
         ),
-        (["2020-01-01", "2020-01-02", "9999-12-31"], "It is after 2200. Mend the row"),
+        (["2020-01-01", "2020-01-02", "9999-12-31"], "It is after 2200. Correct the row"),
         (
             ["2020-01-01 10:00:00 CET"],
-            "Names of time zones are not read, except UTC and GMT: write an offset",
+            "Names of time zones cannot be read, except UTC and GMT. Write an offset",
         ),
-        (["2020-01-01", "0001-01-01"], "It is before 1900. Mend the row"),
+        (["2020-01-01", "0001-01-01"], "It is before 1900. Correct the row"),
     ],
 )
 def test_a_value_of_another_kind_or_out_of_range_is_told_so(values: list[object], advice: str) -> None:

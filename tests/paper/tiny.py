@@ -23,7 +23,7 @@ def tiny_case(label: str = "tiny", model: str = "bert4rec", *settings: str, **mo
 
 def tiny_job(dataset: Dataset, case: Case | None = None, seed: int = 1) -> Job:
     case = case or tiny_case()
-    return Job(dataset.path, Facts.of(dataset), case, seed, required=case.measures)
+    return Job(dataset.folder, Facts.of(dataset), case, seed, required=case.measures)
 
 
 FACTS = Facts("beauty", "0123", "leave-one-out", "beauty")

@@ -182,7 +182,7 @@ def test_lists_and_logs_give_the_same_answers(
 def test_a_dataset_gives_all_its_users_with_all_they_did(make_dataset: MakeDataset, tmp_path: Path) -> None:
     dataset = make_dataset([[0, 1, 2], [2, 2, 4], [4, 3, 0, 1]])
     shop = highest_first(["item-4", "item-2", "item-3", "another"])
-    tally = recommend_file(shop, Request(dataset.path, tmp_path / "out.parquet", k=1))
+    tally = recommend_file(shop, Request(dataset.folder, tmp_path / "out.parquet", k=1))
     assert tally == Tally(users=3, unknown=4, fallbacks=0, resumed=0)
     rows = pl.read_parquet(tmp_path / "out.parquet").rows()
     histories = [["item-2"], ["item-2", "item-2", "item-4"], ["item-4", "item-3"]]

@@ -275,7 +275,7 @@ def test_a_model_that_knows_only_its_users_says_how_to_ask_it(
 
 def test_what_is_neither_a_run_nor_a_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"is not a run .* or a model"):
-        Recommender.load(dataset.path)
+        Recommender.load(dataset.folder)
     with pytest.raises(NotFoundError, match=r"does not exist; expected a run .* or a model"):
         Recommender.load(tmp_path / "nowhere")
 

@@ -37,7 +37,7 @@ def untrained_run(dataset: Dataset, folder: Path, model: str = "bert4rec", **set
             if tensor.is_floating_point():
                 tensor.add_(torch.randn(tensor.shape, generator=generator), alpha=0.3)
         save_tensors(folder / f"{name}.safetensors", weights)
-    shutil.copyfile(dataset.path / "items.parquet", folder / "items.parquet")
+    shutil.copyfile(dataset.folder / "items.parquet", folder / "items.parquet")
     (folder / "result.json").write_text("{}")
     write_manifest(folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
     return Run.open(folder)

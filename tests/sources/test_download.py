@@ -126,12 +126,12 @@ def test_a_wrong_checksum_is_an_error_with_both_values_and_leaves_nothing(
         fetch(server, tmp_path, checksum=wrong)
     assert wrong in str(error.value)
     assert hashlib.sha256(CONTENT).hexdigest() in str(error.value)
-    assert "--from" in str(error.value)
+    assert "`local_copy`" in str(error.value)
     assert names(tmp_path) == []
 
 
 def test_what_does_not_exist_is_asked_for_once(server: FileServer, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"404.*--from"):
+    with pytest.raises(NotFoundError, match=r"404.*`local_copy`"):
         download(server.url("nothing.zip"), tmp_path / "x", checksum=None)
     assert len(server.requests) == 1
     assert names(tmp_path) == []
@@ -170,7 +170,7 @@ def test_without_a_network_the_error_names_the_address_and_the_way_out(tmp_path:
     with pytest.raises(NotFoundError) as error:
         download(url, tmp_path / "x", checksum=None, wait=lambda _: None)
     assert url in str(error.value)
-    assert "--from" in str(error.value)
+    assert "`local_copy`" in str(error.value)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands in for a full disk")

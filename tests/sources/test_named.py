@@ -117,7 +117,7 @@ def test_what_was_unpacked_vanishes_at_the_end(tmp_path: Path) -> None:
     with open_source("ml-1m", path, cache=tmp_path) as files:
         unpacked = files.actions_file
         assert [entry.name for entry in unpacked.parent.iterdir()] == ["ratings.dat"]
-        assert any("no movies.dat" in note for note in files.notes)
+        assert any("movies.dat not found" in note for note in files.notes)
         assert files.items() is None
     assert not unpacked.exists()
 
@@ -126,7 +126,7 @@ def test_without_a_list_of_items_there_are_no_titles_and_it_is_said(tmp_path: Pa
     write_files(tmp_path, {"u.data": b"1\t2\t3\t4\n"})
     with open_source("ml-100k", tmp_path / "u.data", cache=tmp_path) as files:
         assert files.items() is None
-        assert any("no u.item" in note for note in files.notes)
+        assert any("u.item not found" in note for note in files.notes)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,7 +161,7 @@ def test_an_archive_that_was_cut_off_is_an_error(keep: int, tmp_path: Path) -> N
     ratings = "".join(f"{i * i}::{i}::3::4\n" for i in range(9000)).encode()
     path = tmp_path / "ml-1m.zip"
     path.write_bytes(zipped({"ml-1m/ratings.dat": ratings})[:keep])
-    with pytest.raises(DataError, match="damaged or cut off"), open_source("ml-1m", path, cache=tmp_path):
+    with pytest.raises(DataError, match="damaged or incomplete"), open_source("ml-1m", path, cache=tmp_path):
         pass
 
 
@@ -171,7 +171,7 @@ def test_an_archive_with_a_changed_byte_is_an_error(tmp_path: Path) -> None:
     packed[len(packed) // 2] ^= 1
     path = tmp_path / "ml-1m.zip"
     path.write_bytes(packed)
-    with pytest.raises(DataError, match="damaged or cut off"), open_source("ml-1m", path, cache=tmp_path):
+    with pytest.raises(DataError, match="damaged or incomplete"), open_source("ml-1m", path, cache=tmp_path):
         pass
 
 
@@ -257,7 +257,7 @@ def test_a_data_set_is_fetched_once(name: str, publisher: FileServer, tmp_path: 
         with open_source(name, cache=tmp_path, progress=lambda done, _: heard.append(done)) as files:
             assert only_row(files) == ("1", "2")
             assert titles(files) == ["Toy Story"]
-            assert any(("Fetched" if time == "first" else "in the cache") in note for note in files.notes)
+            assert any(("Downloaded" if time == "first" else "in the cache") in note for note in files.notes)
     asked = [path for path, _ in publisher.requests]
     assert len(asked) == len(set(asked)) == len(heard)
 
@@ -286,7 +286,7 @@ def test_titles_that_cannot_be_fetched_are_done_without(publisher: FileServer, t
     with open_source("steam", cache=tmp_path) as files:
         assert only_row(files) == ("1", "2")
         assert files.items() is None
-        assert any("titles could not be fetched" in note for note in files.notes)
+        assert any("titles could not be downloaded" in note for note in files.notes)
 
 
 def count(files: SourceFiles) -> tuple[int, int, int]:

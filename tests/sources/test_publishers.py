@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from bert4rec.errors import DataError
-from bert4rec.sources import publishers
+from bert4rec.logs import readers
 from bert4rec.sources.publishers import (
     read_amazon_items,
     read_amazon_ratings,
@@ -76,7 +76,7 @@ def test_ids_keep_their_leading_zeros(tmp_path: Path) -> None:
 
 
 def test_batches_follow_each_other_without_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "ROWS_PER_BATCH", 100)
+    monkeypatch.setattr(readers, "ROWS_PER_BATCH", 100)
     lines = [f"{i}::{i * 7}::5::{i}" for i in range(1000)]
     frames = list(read_ml_1m(write(tmp_path / "ratings.dat", "\n".join(lines))))
     assert len(frames) > 1
@@ -93,7 +93,7 @@ def test_a_line_that_does_not_fit_is_named(bad: str, tmp_path: Path) -> None:
 
 
 def test_a_bad_line_is_named_in_a_later_batch_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishers, "ROWS_PER_BATCH", 100)
+    monkeypatch.setattr(readers, "ROWS_PER_BATCH", 100)
     lines = [f"{i}\t1\t5\t1" for i in range(1000)]
     lines[777] = "777\t1"
     with pytest.raises(DataError, match=r"u\.data:778: expected 4 fields"):

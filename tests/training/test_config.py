@@ -212,7 +212,7 @@ def test_every_setting_has_limits_and_no_limit_is_left_over() -> None:
 
 
 def test_the_command_says_what_is_wrong_in_one_line(make_dataset: MakeDataset) -> None:
-    dataset = make_dataset(random_histories()).path
+    dataset = make_dataset(random_histories()).folder
     command = [sys.executable, "-m", "bert4rec", "train", str(dataset), "-o", str(dataset.parent / "run")]
     done = subprocess.run([*command, "--set", "model.heads=0"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

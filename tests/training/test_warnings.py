@@ -61,9 +61,9 @@ def test_a_model_that_is_no_better_than_popularity_is_warned_about(
 def test_data_that_are_too_few_to_judge_by_are_warned_about(dataset: Dataset, tmp_path: Path) -> None:
     witness = Witness()
     train_tiny(dataset, tmp_path / "run", model="pop", witness=witness)
-    few_users, few_items = (text for text in witness.said if "Too little to judge" in text)
-    assert "only 29 users are asked about" in few_users
-    assert "with 20 items to choose from" in few_items
+    few_users, few_items = (text for text in witness.said if "to judge a model" in text)
+    assert "only 29 users are tested" in few_users
+    assert "with 20 items, random guessing" in few_items
 
 
 def test_where_nobody_acts_in_the_validation_part_keeping_repeats_is_no_remedy(
@@ -81,7 +81,7 @@ def test_where_every_target_repeats_it_is_said_how_to_ask_about_them(
     make_dataset: MakeDataset, tmp_path: Path
 ) -> None:
     favourites = make_dataset([[1, 2, 3] * 3 for _ in range(9)], repeats="exclude")
-    with pytest.raises(DataError, match="prepare it with --repeats keep"):
+    with pytest.raises(DataError, match='prepare with `repeats="keep"`'):
         train_tiny(favourites, tmp_path / "run")
 
 

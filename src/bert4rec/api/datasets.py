@@ -161,7 +161,7 @@ def prepare(
     read = reader.read(source, local_copy, like, seed)
     log = read.log
     if items is not None:
-        catalogue = LogFrame.of(items, "items") if is_frame(items) else Path(items)
+        catalogue = Path(items) if isinstance(items, str | Path) else LogFrame.of(items, "items")
         log = replace(log, item_columns=join_items(log.item_columns, read_items(catalogue, encoding)))
     if min_item_actions is None:
         recipe = replace(recipe, filters=replace(recipe.filters, min_item_actions=read.min_item_actions))
@@ -211,7 +211,7 @@ class _Reader:
         from bert4rec.sources.named import SOURCES
 
         paths = [source] if isinstance(source, str | Path) else source
-        name = paths[0] if isinstance(paths, list | tuple) and len(paths) == 1 else None
+        name = str(paths[0]) if isinstance(paths, list | tuple) and len(paths) == 1 else ""
         if like and name != SYNTHETIC:
             raise UsageError(f"`like` requires the data set {SYNTHETIC}.")
         if local_copy and name not in SOURCES:
@@ -227,7 +227,9 @@ class _Reader:
                 f"{type(source).__name__}."
             )
         if not paths:
-            raise UsageError("`source` is required: a file, a folder, or a data set such as ml-1m or synthetic.")
+            raise UsageError(
+                "`source` is required: a file, a folder, or a data set such as ml-1m or synthetic."
+            )
         return self._files(paths)
 
     def _refuse_form(self, name: str) -> None:
@@ -263,7 +265,9 @@ class _Reader:
             near = get_close_matches(str(paths[0]), (*SOURCES, SYNTHETIC), n=1)
             hint = f" Did you mean the data set {near[0]}?" if near else ""
             raise NotFoundError(f"{error}{hint}") from error
-        return _Read(log, Path(paths[0]).name.split(".")[0] or "log", {"files": [str(path) for path in paths]})
+        return _Read(
+            log, Path(paths[0]).name.split(".")[0] or "log", {"files": [str(path) for path in paths]}
+        )
 
     def _named(self, name: str, local_copy: str | Path | None) -> _Read:
         from bert4rec.logs.log import encode

@@ -13,15 +13,17 @@ from types import FrameType
 from cyclopts import App, CycloptsError
 
 from bert4rec import __version__
-from bert4rec.cli.console import messages
+from bert4rec.cli.console import complain, messages
 from bert4rec.cli.stopping import end_in_time
 from bert4rec.cli.threads import share_the_machine
 from bert4rec.errors import Bert4RecError
 
 
 def _in_one_style(error: CycloptsError) -> str:
-    """A slip on the command line, told as all other errors are."""
-    return f"[bold red]Error:[/] {_plain(str(error))}"
+    """A mistake on the command line, printed as all other errors are."""
+    from rich.markup import escape
+
+    return f"[bold red]Error:[/] {escape(str(error))}"
 
 
 app = App(
@@ -69,7 +71,7 @@ def main() -> None:
     try:
         app(result_action="return_value")
     except Bert4RecError as error:
-        messages.print(f"[bold red]Error:[/] {_plain(str(error))}", soft_wrap=True, highlight=False)
+        complain(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         messages.print("Interrupted.")
@@ -80,19 +82,17 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        messages.print(
-            "[bold red]Error:[/] There is not enough memory. Lower training.batch_size, model.max_length or model.dim "
-            f"with --set. ({_plain(str(error).partition(chr(10))[0])})",
-            soft_wrap=True,
+        reason = str(error).partition("\n")[0]
+        complain(
+            "There is not enough memory. Lower training.batch_size, model.max_length or model.dim with --set. "
+            f"({reason})"
         )
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         if "requested and" in str(error):  # what NumPy says when a write falls short
             error.strerror = f"the disk is full ({error})"
-        messages.print(
-            f"[bold red]Error:[/] {_plain(where + (error.strerror or str(error)))}", soft_wrap=True
-        )
+        complain(where + (error.strerror or str(error)))
         sys.exit(1)
 
 
@@ -102,15 +102,9 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """What torch raises is told by its name and words, for torch may not be loaded."""
+    """What torch raises is recognised by its name and words, because torch may not be loaded."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
         or "can't allocate memory" in str(error)
     )
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -3,12 +3,15 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+
+from bert4rec.api.progress import Report, progress_bar
+from bert4rec.cli.options import as_options
 
 results = Console(highlight=False, emoji=False)
 messages = Console(stderr=True, highlight=False, emoji=False)
@@ -17,14 +20,8 @@ for _console in (results, messages):
     _console.soft_wrap = not _console.is_terminal
 
 
-class Report(Protocol):
-    """Hears how far some work has come; `total` is None while nobody knows."""
-
-    def __call__(self, done: int, total: int | None = None) -> None: ...
-
-
 def this_command() -> str:
-    """How to call `bert4rec` here: by name where the shell finds it, by its path otherwise."""
+    """How to call `bert4rec` here: by name if the shell finds it, otherwise by its path."""
     return "bert4rec" if shutil.which("bert4rec") else sys.argv[0]
 
 
@@ -34,11 +31,18 @@ def count(number: int, noun: str) -> str:
 
 
 def say(text: str) -> None:
-    messages.print(escape(text))
+    """Print a message of the library, its parameters as options."""
+    messages.print(escape(as_options(text)))
 
 
 def warn(text: str) -> None:
-    messages.print(f"[yellow]Warning:[/] {escape(text)}")
+    """Print a warning of the library, its parameters as options."""
+    messages.print(f"[yellow]Warning:[/] {escape(as_options(text))}")
+
+
+def complain(text: str) -> None:
+    """Print an error of the library, its parameters as options."""
+    messages.print(f"[bold red]Error:[/] {escape(as_options(text))}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -67,22 +71,6 @@ def print_table(
     results.print(table)
 
 
-@contextmanager
-def progress(label: str, unit: str) -> Iterator[Report]:
-    """A live bar on a terminal; nothing where stderr is a file."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} " + unit),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as bar:
-        task = bar.add_task(label, total=None)
-
-        def report(done: int, total: int | None = None) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield report
+def progress(label: str, unit: str) -> AbstractContextManager[Report]:
+    """A live bar on a terminal; nothing if stderr is a file."""
+    return progress_bar(label, unit, show=messages.is_terminal)

@@ -178,7 +178,7 @@ def _resumed_plan(folder: Path, dataset: "Dataset") -> "Plan":
 
     plan = Plan.load(folder)
     plan.check_dataset(dataset)
-    return replace(plan, dataset=str(dataset.path.absolute()))
+    return replace(plan, dataset=str(dataset.folder.absolute()))
 
 
 def refuse_run(folder: Path, *, overwrite: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.artefact import new_folder, read_manifest, verify_files, write_manifest
-from bert4rec.errors import NotFoundError
+from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Tabular
 
 if TYPE_CHECKING:
@@ -132,7 +132,11 @@ class Dataset(Tabular):
         """
         target = Path(folder)
         with new_folder(target, MANIFEST, overwrite=overwrite) as unfinished:
-            arrays = {"sequences": self.sequences, "offsets": self.offsets, "times": self.times}
+            arrays: dict[str, NDArray[Any] | None] = {
+                "sequences": self.sequences,
+                "offsets": self.offsets,
+                "times": self.times,
+            }
             arrays |= {f"negatives-{kind}": self.negatives(kind) for kind in self.candidate_kinds}
             for name, array in arrays.items():
                 if array is not None:
@@ -153,6 +157,15 @@ class Dataset(Tabular):
     def where(self) -> str:
         """How messages refer to this dataset: by its folder, or by its name if it is in memory."""
         return f"Dataset {self.name!r}" if self.path is None else str(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The dataset's folder; a dataset in memory has none, and asking for it is an error."""
+        if self.path is None:
+            raise UsageError(
+                f"{self.where} is in memory. Write it to a folder first with `dataset.save(folder)`."
+            )
+        return self.path
 
     @property
     def notes(self) -> list[str]:
@@ -299,7 +312,8 @@ class Dataset(Tabular):
 
     @property
     def _files(self) -> Mapping[str, Any]:
-        return self.manifest.get("files", {})
+        files: Mapping[str, Any] = self.manifest.get("files", {})
+        return files
 
     def _table(self, name: str, counts: NDArray[np.int64], *, first: int) -> "pl.DataFrame":
         """A table from the folder or from memory; without either, the numbers are the ids."""
@@ -334,7 +348,7 @@ class _HashingFile:
 def _sha256_of_array(array: NDArray[Any]) -> str:
     """The checksum of the file that `np.save` would write."""
     file = _HashingFile()
-    np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)  # type: ignore[arg-type]
+    np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
     return file.hash.hexdigest()
 
 

@@ -159,7 +159,7 @@ def _draw_candidates(
     """The candidates of each kind, and a note for each kind that has too few."""
     # If a target may be drawn, draw one more: when the target is left out, as many remain.
     count = recipe.num_negatives + (rule == "keep")
-    candidates = {
+    candidates: dict[str, NDArray[np.int32]] = {
         kind: draw_negatives(
             sequences, offsets, num_items, kind=kind, seed=recipe.seed, count=count, repeats=rule
         )

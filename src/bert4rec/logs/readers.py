@@ -84,7 +84,7 @@ def read_frames(file: LogSource, choice: ColumnChoice) -> "Iterator[pl.DataFrame
 
 
 def read_rows(
-    file: LogSource, choice: ColumnChoice, rows_per_batch: int = ROWS_PER_BATCH
+    file: LogSource, choice: ColumnChoice, rows_per_batch: int | None = None
 ) -> "Iterator[pl.DataFrame]":
     """The chosen columns under the names of their roles, row by row as in the source."""
     import polars as pl
@@ -156,9 +156,9 @@ def _explode(frame: "pl.DataFrame", lists: frozenset[str], shown: str, first_row
     return numbered.filter(lengths["item"] > 0).explode(*lists)
 
 
-def in_batches(frame: "pl.LazyFrame", rows: int = ROWS_PER_BATCH) -> "Iterator[pl.DataFrame]":
-    """All rows in their order, so many at a time."""
-    yield from frame.collect_batches(chunk_size=rows, maintain_order=True)
+def in_batches(frame: "pl.LazyFrame", rows: int | None = None) -> "Iterator[pl.DataFrame]":
+    """All rows in their order, a million or so many at a time."""
+    yield from frame.collect_batches(chunk_size=rows or ROWS_PER_BATCH, maintain_order=True)
 
 
 def _scan_csv(file: LogFile) -> "pl.LazyFrame":

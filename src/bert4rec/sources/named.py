@@ -215,9 +215,7 @@ def compare_with_paper(source_name: str, users: int, items: int, actions: int) -
     for what, expected, found in (("users", row.users, users), ("items", row.items, items)):
         if found != expected:
             more = f"{found - expected:,} more" if found > expected else f"{expected - found:,} fewer"
-            differences.append(
-                f"Table 1 has {expected:,} {what} for {row.name}, found {found:,}: {more}."
-            )
+            differences.append(f"Table 1 has {expected:,} {what} for {row.name}, found {found:,}: {more}.")
     decimals = len(row.actions.rstrip("m").partition(".")[2])
     if f"{actions / 1e6:.{decimals}f}m" != row.actions:
         differences.append(f"Table 1 has {row.actions} actions for {row.name}, found {actions:,}.")
@@ -316,7 +314,9 @@ def _recognise(source: Source, file: Path) -> tuple[Format, Path]:
 
 def _nothing_found(source: Source, where: Path, found: list[str]) -> DataError:
     listed = ", ".join(found[:8]) + (", …" if len(found) > 8 else "") if found else "nothing"
-    return DataError(f"{where} does not contain {source.title}. Expected {_expected(source)}; found {listed}.")
+    return DataError(
+        f"{where} does not contain {source.title}. Expected {_expected(source)}; found {listed}."
+    )
 
 
 def _expected(source: Source) -> str:

@@ -10,7 +10,6 @@ at any step.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -233,7 +232,7 @@ class Batches:
         return torch.Generator(self.sequences.device).manual_seed(seed)
 
 
-def refuse_nothing(num_samples: int, where: Path) -> None:
+def refuse_nothing(num_samples: int, where: str) -> None:
     """Refuse histories that are all too short to learn anything from."""
     if not num_samples:
         raise DataError(

@@ -55,7 +55,7 @@ class PairBatches:
         is_training = place < length[user_of]
         # A model that looks back learns from actions that have something before them.
         is_sample = is_training & (place > 0) if context else is_training
-        refuse_nothing(int(is_sample.sum()), dataset.path)
+        refuse_nothing(int(is_sample.sum()), dataset.where)
         self.objective, self.context, self.batch_size, self.seed = objective, context, batch_size, seed
         self.sequences = torch.from_numpy(np.array(dataset.sequences)).to(device)
         self.begin = torch.from_numpy(np.array(begin)).to(device)

@@ -77,7 +77,7 @@ class ClozeTask:
             max_length=max_length,
             step_share=config.objective.window_step,
         )
-        refuse_nothing(len(windows), dataset.path)
+        refuse_nothing(len(windows), dataset.where)
         self._batches = Batches(
             torch.from_numpy(np.array(dataset.sequences)).to(ground.device),
             windows,
@@ -133,7 +133,7 @@ class NextItemTask:
             max_length=max_length,
             step_share=self.objective.window_step,
         )
-        refuse_nothing(len(windows), dataset.path)
+        refuse_nothing(len(windows), dataset.where)
         self._batches = Batches(
             sequences,
             windows,

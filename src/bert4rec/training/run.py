@@ -80,7 +80,7 @@ class Plan:
     ) -> "Plan":
         """A plan for this dataset, cut as it was prepared unless `split` says otherwise."""
         return cls(
-            dataset=str(dataset.path.absolute()),
+            dataset=str(dataset.folder.absolute()),
             dataset_name=dataset.name,
             data_checksum=dataset.checksum,
             candidates_checksum=dataset.candidates_checksum(),

@@ -180,8 +180,7 @@ class _Trainer:
         if self.plan.test:
             lines.append(self._judge(final, "test"))
         write_text(self.folder / "result.json", json.dumps({"lines": lines}, indent=2))
-        if (self.dataset.path / "items.parquet").exists():
-            shutil.copyfile(self.dataset.path / "items.parquet", self.folder / "items.parquet")
+        self.dataset.write_items(self.folder / "items.parquet")
         self._forget("refit")
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 

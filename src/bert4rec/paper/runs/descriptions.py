@@ -41,7 +41,7 @@ def describe(dataset: Dataset, ledger: Ledger) -> None:
 
 
 def _titles(dataset: Dataset, items: list[int]) -> dict[str, str]:
-    if not items or not (dataset.path / "items.parquet").is_file():
+    if not items or not (dataset.folder / "items.parquet").is_file():
         return {}
     try:
         table = dataset.items()

@@ -109,7 +109,7 @@ class _Trial:
 
 def estimate(jobs: Iterable[Job], datasets: Iterable[Dataset], placement: Placement) -> dict[str, float]:
     """Seconds by the mark of a job. Runs that differ in what hardly matters are tried once."""
-    made_up = {dataset.path.absolute(): (dataset, _make_up(dataset)) for dataset in datasets}
+    made_up = {dataset.folder.absolute(): (dataset, _make_up(dataset)) for dataset in datasets}
     jobs, deadline = list(jobs), time.monotonic() + SECONDS
     tried: dict[_Trial, Costs] = {}
     first_of_each = {(job.path, job.case.model): job for job in reversed(jobs)}

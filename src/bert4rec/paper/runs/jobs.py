@@ -120,6 +120,6 @@ def make_jobs(
             facts = Facts.of(dataset)
             for run in complete([case for each in asked for case in each.cases(facts)], facts):
                 its_seed = 1 if run.case.task == "speed" else seed
-                job = Job(dataset.path.absolute(), facts, run.case, its_seed, quick, run.required)
+                job = Job(dataset.folder.absolute(), facts, run.case, its_seed, quick, run.required)
                 jobs.setdefault(job.mark, job)
     return list(jobs.values())

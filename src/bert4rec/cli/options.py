@@ -1,0 +1,99 @@
+"""Parameters of the library as options of the command line, for printing.
+
+Messages of the library name parameters and calls in backticks: `time`, `overwrite=True`,
+`split="time", test_from=0.9`, `run.evaluate(split="valid")`. Here they become what one types in a shell.
+Anything else in backticks stays as it is.
+"""
+
+import ast
+import re
+import shlex
+
+_SAME_NAME = frozenset(
+    re.findall(
+        r"\w+",
+        "after allow any_code api_key_file before compile config data data_folder deny device drop_duplicates "
+        "drop_repeats dry_run encoding exclude_seen history host int8 items jobs k k_core keep_runs like metric "
+        "min_item_actions min_user_actions minutes model name negatives overwrite plot port preset protocol quick "
+        "refit repeats results resume samples seed seeds separator split store test test_from threads time_format "
+        "track valid_from verify watch work workers",
+    )
+)
+"""Parameters whose option has the same name, with dashes."""
+_OTHER_NAME = {
+    "user": "--user-col",
+    "item": "--item-col",
+    "time": "--time-col",
+    "title": "--title-col",
+    "dataset": "--data",
+    "folder": "--output",
+    "local_copy": "--from",
+    "settings": "--set",
+}
+_ARGUMENTS = {"source": "SOURCE"}
+"""Parameters that are arguments of the command, without an option."""
+_COMMANDS = {
+    "prepare": "prepare LOG",
+    "train": "train DATASET",
+    "run.evaluate": "evaluate RUN",
+    "run.export": "export RUN",
+    "compare": "compare RUN RUN",
+    "serve": "serve MODEL",
+    "reproduce": "reproduce EXPERIMENT",
+    "report": "report",
+}
+"""Function or method → the command that calls it, and its arguments."""
+
+
+def as_options(text: str) -> str:
+    """The same text with parameters and calls in backticks written as options and commands."""
+    return re.sub(r"`([^`]+)`", lambda found: _translate(found[1]) or found[0], text)
+
+
+def _translate(code: str) -> str | None:
+    """Options or a command for a piece of Python; None if it is neither."""
+    try:
+        whole = ast.parse(f"parameters({code})", mode="eval").body
+        call = ast.parse(code, mode="eval").body if code.endswith(")") else None
+    except SyntaxError:
+        return None
+    assert isinstance(whole, ast.Call)
+    if isinstance(call, ast.Call):
+        command = _COMMANDS.get(ast.unparse(call.func).removeprefix("bert4rec."))
+        is_simple = all(ast.unparse(argument) == "..." for argument in call.args)
+        options = _options(call.keywords) if is_simple else None
+        return None if command is None or options is None else " ".join(["bert4rec", command, *options])
+    if len(whole.args) == 1 and not whole.keywords and isinstance(whole.args[0], ast.Name):
+        return _ARGUMENTS.get(code) or _option(code)
+    options = None if whole.args else _options(whole.keywords)
+    return None if options is None else " ".join(options)
+
+
+def _options(keywords: list[ast.keyword]) -> list[str] | None:
+    """Words for a shell; None if some parameter has no option."""
+    words = []
+    for keyword in keywords:
+        option = _option(keyword.arg or "")
+        try:
+            value = ast.literal_eval(keyword.value)
+        except ValueError:
+            return None
+        if option is None or value is None:
+            return None
+        if value is True:
+            words.append(option)
+        elif value is False:
+            words.append(option.replace("--", "--no-", 1))
+        elif isinstance(value, dict):
+            words += [f"{option} {shlex.quote(f'{key}={setting}')}" for key, setting in value.items()]
+        elif isinstance(value, list | tuple):
+            words.append(f"{option} {shlex.quote(','.join(map(str, value)))}")
+        else:
+            words.append(f"{option} {'…' if value is ... else shlex.quote(str(value))}")
+    return words
+
+
+def _option(parameter: str) -> str | None:
+    if parameter in _SAME_NAME:
+        return f"--{parameter.replace('_', '-')}"
+    return _OTHER_NAME.get(parameter)
