@@ -53,20 +53,22 @@ def as_options(text: str) -> str:
 def _translate(code: str) -> str | None:
     """Options or a command for a piece of Python; None if it is neither."""
     try:
-        whole = ast.parse(f"parameters({code})", mode="eval").body
-        call = ast.parse(code, mode="eval").body if code.endswith(")") else None
+        parameters = ast.parse(f"f({code})", mode="eval").body
     except SyntaxError:
         return None
-    assert isinstance(whole, ast.Call)
-    if isinstance(call, ast.Call):
-        command = _COMMANDS.get(ast.unparse(call.func).removeprefix("bert4rec."))
-        is_simple = all(ast.unparse(argument) == "..." for argument in call.args)
-        options = _options(call.keywords) if is_simple else None
-        return None if command is None or options is None else " ".join(["bert4rec", command, *options])
-    if len(whole.args) == 1 and not whole.keywords and isinstance(whole.args[0], ast.Name):
-        return _ARGUMENTS.get(code) or _option(code)
-    options = None if whole.args else _options(whole.keywords)
-    return None if options is None else " ".join(options)
+    assert isinstance(parameters, ast.Call)
+    match parameters:
+        case ast.Call(args=[ast.Name(name)], keywords=[]):
+            return _ARGUMENTS.get(name) or _option(name)
+        case ast.Call(args=[ast.Call(function, arguments, keywords)], keywords=[]):
+            command = _COMMANDS.get(ast.unparse(function).removeprefix("bert4rec."))
+            is_simple = all(ast.unparse(argument) == "..." for argument in arguments)
+            words = _options(keywords) if is_simple else None
+            return None if command is None or words is None else " ".join(["bert4rec", command, *words])
+        case ast.Call(args=[]):
+            words = _options(parameters.keywords)
+            return " ".join(words) if words else None
+    return None
 
 
 def _options(keywords: list[ast.keyword]) -> list[str] | None:
