@@ -299,7 +299,7 @@ def test_sequences_of_ones_own_can_be_saved(tmp_path: Path) -> None:
 def test_a_dataset_shows_its_size_and_not_its_log(in_memory: Dataset, tmp_path: Path) -> None:
     assert repr(in_memory) == "<Dataset 'log': 8 users, 11 items, 48 actions, in memory>"
     assert repr(in_memory.save(tmp_path / "d")).endswith(f"48 actions, {tmp_path / 'd'}>")
-    assert in_memory._repr_html_() is None
+    assert in_memory._repr_html_().startswith("<code>&lt;Dataset &#x27;log&#x27;: 8 users")
 
 
 def test_the_table_of_items_is_written_for_others(in_memory: Dataset, tmp_path: Path) -> None:

@@ -35,25 +35,28 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says that it was interrupted.
 )
 _COMMANDS = {
-    "demo": ("demo_command:demo_command", "See what this does: built-in data, models, metrics, a report."),
+    "demo": (
+        "demo_command:demo_command",
+        "See what bert4rec does: built-in data, models, metrics, a report.",
+    ),
     "prepare": ("prepare_command:prepare_command", "Turn an interaction log into a dataset folder."),
     "train": ("train_command:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
-    "settings": ("settings_command:settings_command", "List what `train --set` can change."),
+    "settings": ("settings_command:settings_command", "List the settings that `train --set` can change."),
     "evaluate": (
         "evaluate_command:evaluate_command",
-        "Judge a run on validation or test items, by slices of users and items.",
+        "Evaluate a run on validation or test items, by slices of users and items.",
     ),
     "compare": ("evaluate_command:compare_command", "Compare runs, with intervals and significance tests."),
     "reproduce": (
         "reproduce_command:reproduce_command",
-        "Re-run a table or figure of the paper, beside its numbers.",
+        "Reproduce a table or figure of the paper, beside its numbers.",
     ),
-    "report": ("report_command:report_command", "Make a page of all results, beside the paper's."),
+    "report": ("report_command:report_command", "Write a page of all results, beside the paper's."),
     "recommend": (
         "recommend_command:recommend_command",
-        "Recommend items for a history, a user, or everybody in a file.",
+        "Recommend items for a history, a user, or all users in a file.",
     ),
-    "export": ("export_command:export_command", "Turn a run into a model that is served without torch."),
+    "export": ("export_command:export_command", "Turn a run into a model that can be served without torch."),
     "stats": ("prepare_command:stats_command", "Show what a dataset looks like."),
     "serve": ("serve_command:serve_command", "Answer requests for recommendations over HTTP."),
 }

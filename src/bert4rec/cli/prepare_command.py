@@ -122,7 +122,7 @@ def prepare_command(
     """
     from bert4rec.api.datasets import prepare
 
-    asked = {name.removesuffix("_col"): value for name, value in vars(columns).items()}
+    named = {name.removesuffix("_col"): value for name, value in vars(columns).items()}
     dataset = prepare(
         source,
         output,
@@ -130,7 +130,7 @@ def prepare_command(
         like=like,
         name=name,
         overwrite=overwrite,
-        **asked,
+        **named,
         **vars(filters),
         split=split.to_spec() or SplitSpec(),
         repeats=repeats,

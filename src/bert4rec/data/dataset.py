@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -307,8 +308,9 @@ class Dataset(Tabular):
         size = f"{self.num_users:,} users, {self.num_items:,} items, {self.num_actions:,} actions"
         return f"<Dataset {self.name!r}: {size}, {'in memory' if self.path is None else self.path}>"
 
-    def _repr_html_(self) -> None:
+    def _repr_html_(self) -> str:
         """Notebooks show the line above, not the whole log."""
+        return f"<code>{escape(repr(self))}</code>"
 
     @property
     def _files(self) -> Mapping[str, Any]:

@@ -49,7 +49,7 @@ def draw_negatives(
     for first in range(0, num_users, users_at_once):
         limits = offsets[first : first + users_at_once + 1]
         rows, lengths = np.arange(len(limits) - 1), np.diff(limits)
-        if repeats == "keep":  # Nothing is ruled out, as if nobody had touched anything.
+        if repeats == "keep":  # Nothing is excluded, as if all histories were empty.
             lengths = np.zeros_like(lengths)
         history = sequences[limits[0] : limits[0] + lengths.sum()]
         history_rows = np.repeat(rows, lengths)
@@ -69,7 +69,7 @@ class _Block:
     taken: NDArray[np.bool_]
     """[users, items + 1]: what must not be drawn (again)."""
     chosen: NDArray[np.int32]
-    """[users, count]: filled from the left, 0 where nothing is chosen yet."""
+    """[users, count]: filled from the left, 0 if nothing is chosen yet."""
 
     def choose(self, rows: NDArray[np.int64], filled: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         """Give each of the distinct `rows`, which has `filled` items already, one more."""

@@ -29,7 +29,7 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "median_length": float(np.median(lengths)),
         "shortest_length": int(lengths.min()),
         "longest_length": int(lengths.max()),
-        # Of all pairs of a user and an item: a pair that is there twice is one.
+        # The share of all pairs of a user and an item; a pair that is there twice counts once.
         "density": (dataset.num_actions - counts["repeats"]) / (dataset.num_users * dataset.num_items),
         "ties": counts["ties"],
         "repeats": counts["repeats"],

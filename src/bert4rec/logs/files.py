@@ -29,7 +29,7 @@ class EncodingError(DataError):
 
 @dataclass(frozen=True)
 class Hints:
-    """How files are written, as far as the user said; None is found out."""
+    """How files are written; None is found out from their content."""
 
     encoding: str | None = None
     """The encoding of text files that are not UTF-8."""

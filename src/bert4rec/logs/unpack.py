@@ -169,7 +169,7 @@ def _recode(file: _Found, encoding: str, scratch: Path, *, to: str = "utf-8") ->
 
 
 def _without_blanks_before_quotes(file: LogFile, scratch: Path) -> LogFile:
-    """A copy of a table whose quotes stand behind blanks (1, "Tea, green"), where polars does not see them."""
+    """A copy of a table with blanks before quotes (1, "Tea, green"), which polars does not recognise as quotes."""
     if not any(_has_blank_before_quote(line, file) for line in file.head):
         return file
     with file.path.open("rb") as begin:

@@ -1,1 +1,1 @@
-"""The data sets that are known by name: where they are fetched, how they are read."""
+"""The data sets that are known by name: where to download them, how to read them."""

@@ -111,7 +111,7 @@ class _Part:
 
 
 def _fetch(url: str, part: _Part, progress: Progress | None) -> None:
-    """One connection: append what is missing, or start again where the server offers only the whole."""
+    """One connection: append what is missing, or start again if the server offers only the whole file."""
     start = part.size if part.mark else 0
     with contextlib.closing(_connect(url, start, part.mark)) as response:
         if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -133,7 +133,7 @@ def _fetch(url: str, part: _Part, progress: Progress | None) -> None:
 
 
 def _connect(url: str, start: int, mark: str) -> Response:
-    """The server's answer, asked for all from byte `start` on if its file is still the one that `mark` names."""
+    """The server's response: the rest from byte `start`, if its file is still the one that `mark` identifies."""
     assert url.startswith(("http://", "https://")), url
     headers = {"Accept-Encoding": "identity", "User-Agent": "bert4rec"}
     if start:

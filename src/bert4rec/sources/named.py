@@ -148,7 +148,7 @@ class SourceFiles:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """Where the data came from, to be kept with what is made of it."""
+        """Where the data came from, to be kept in the dataset."""
         return {
             "name": self.source.name,
             "title": self.source.title,

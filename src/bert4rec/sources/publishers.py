@@ -45,7 +45,7 @@ class Format:
     """One way in which a data set is published."""
 
     description: str
-    """What a line holds, for people."""
+    """What a line holds, for messages."""
     file_names: tuple[str, ...]
     """What the publisher calls such a file, when it is not compressed."""
     begins_right: Callable[[str], bool]
@@ -157,7 +157,7 @@ def _read_ratings(path: Path, separator: str, *, header: bool = False) -> "Itera
     """Lines of user, item, rating and seconds. With `header`, a first line without seconds is one."""
     import polars as pl
 
-    # The last of four parts takes all that is left, so that a fifth field shows as a time that is no number.
+    # The last of four parts takes all that is left, so that a fifth field shows as a time that is not a number.
     fields = pl.col("line").str.splitn(separator, 4).struct
     columns = (
         fields.field("field_0").alias("user"),
