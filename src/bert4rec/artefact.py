@@ -176,6 +176,7 @@ def verify_files(folder: Path, manifest: Manifest) -> None:
 
 
 def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

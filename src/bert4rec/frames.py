@@ -129,7 +129,7 @@ def _from_pandas_column(column: Any) -> "pl.Series":
     if isinstance(kind, pd.CategoricalDtype):
         categories = _from_pandas_column(kind.categories.to_series())
         return categories.gather(pl.Series(column.cat.codes.to_numpy()).set(pl.Series(missing), None))
-    if isinstance(kind, pd.ArrowDtype):  # Then pyarrow is there.
+    if isinstance(kind, pd.ArrowDtype) or getattr(kind, "storage", None) == "pyarrow":
         return pl.Series(column.array.__arrow_array__())
     if isinstance(kind, pd.DatetimeTZDtype):
         return _from_numpy(column.dt.tz_convert("UTC").dt.tz_localize(None)).dt.replace_time_zone("UTC")

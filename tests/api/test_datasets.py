@@ -262,6 +262,12 @@ def test_an_existing_folder_is_refused_before_anything_is_read(tmp_path: Path) -
         prepare(LOG, tmp_path / "mine", overwrite=True)
 
 
+def test_a_dataset_is_not_taken_for_a_log(tmp_path: Path) -> None:
+    prepare(LOG, tmp_path / "d")
+    with pytest.raises(UsageError, match="d is already a dataset"):
+        prepare(tmp_path / "d", tmp_path / "e")
+
+
 def test_progress_is_reported_to_a_callback_and_drawn_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

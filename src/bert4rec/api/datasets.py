@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bert4rec.api.progress import Callback, progress_bar
-from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.dataset import MANIFEST, Dataset, Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Frame, is_frame
@@ -127,7 +127,6 @@ def prepare(
         Called with (done, total) while reading: rows, or bytes while downloading. The total is None if unknown.
     """
     from bert4rec.artefact import refuse_existing
-    from bert4rec.data.dataset import MANIFEST
     from bert4rec.data.filters import Filters
     from bert4rec.data.prepare import Recipe
     from bert4rec.data.prepare import prepare as prepare_log
@@ -208,6 +207,7 @@ class _Reader:
     callback: Callback | None
 
     def read(self, source: object, local_copy: str | Path | None, like: str | None, seed: int) -> _Read:
+        """The log of any source that `prepare` takes."""
         from bert4rec.sources.named import SOURCES
 
         paths = [source] if isinstance(source, str | Path) else source
@@ -258,6 +258,8 @@ class _Reader:
         from bert4rec.logs.log import read_log
         from bert4rec.sources.named import SOURCES
 
+        if dataset := next((path for path in paths if (Path(path) / MANIFEST).is_file()), None):
+            raise UsageError(f"{dataset} is already a dataset. Expected a log.")
         try:
             with progress_bar("Reading", "rows", self.show, self.callback) as report:
                 log = read_log(paths, self.columns, self.hints, progress=report)

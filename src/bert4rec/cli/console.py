@@ -46,6 +46,7 @@ def complain(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout."""
     results.out(json.dumps(value, indent=2, ensure_ascii=False), highlight=False)
 
 

@@ -22,6 +22,8 @@ Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 @Parameter(name="*", group="Columns (guessed from usual names; by name or by place, counted from 1)")
 @dataclass(frozen=True)
 class ColumnOptions:
+    """Which columns are read, and how text is written."""
+
     user_col: str | None = None
     """Column of the user."""
     item_col: str | None = None
@@ -43,6 +45,8 @@ class ColumnOptions:
 @Parameter(name="*", group="Filters (in the order they are applied)")
 @dataclass(frozen=True)
 class FilterOptions:
+    """Which actions are kept."""
+
     after: str | None = None
     """Drop actions before this date."""
     before: str | None = None
@@ -62,6 +66,8 @@ class FilterOptions:
 @Parameter(name="*", group="Split")
 @dataclass(frozen=True)
 class SplitOptions:
+    """How histories are cut for validation and test."""
+
     split: SplitKind | None = None
     """How histories are cut for validation and test. [default: leave-one-out, or as prepared]"""
     test_from: str | None = None

@@ -24,6 +24,7 @@ class Actions:
         return len(self.users)
 
     def keep(self, mask: Mask) -> "Actions":
+        """Only the actions for which `mask` is True."""
         if mask.all():
             return self
         return Actions(self.users[mask], self.items[mask], None if self.times is None else self.times[mask])

@@ -23,6 +23,7 @@ class Histories:
 
     @classmethod
     def from_lists(cls, rows: Iterable[Sequence[int]]) -> "Histories":
+        """One row per list of item numbers, oldest first."""
         lists = list(rows)
         limits = np.cumsum([0, *map(len, lists)], dtype=np.int64)
         items = np.array([item for row in lists for item in row], dtype=np.int32)
@@ -37,6 +38,7 @@ class Histories:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
+        """Number of actions of each row."""
         return self.end - self.begin
 
     def newest(self, count: int) -> "Histories":

@@ -139,6 +139,7 @@ def ends_in_times(file: LogFile) -> bool:
 
 
 def first_lines(path: Path, count: int = 100, *, shown: str | None = None) -> list[str]:
+    """The first lines of a text file, which may be compressed (.gz, .zst)."""
     import polars as pl
 
     try:

@@ -45,6 +45,7 @@ class TimeReader:
         """`dates`, `iso`, `yyyymmdd`, a unit, or the user's format; None before the first value is seen."""
 
     def describe(self) -> str:
+        """How times are written, for messages."""
         spellings = {"dates": "dates of the file", "iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
         usual = spellings.get(self.unit or "", f"{self.unit} since 1970")
         return f"dates written {self.unit}" if self._form else usual
