@@ -142,7 +142,9 @@ def test_histories_too_short_to_learn_from_are_refused_and_leave_no_folder(
 ) -> None:
     """Two of three actions are held out, and what follows a single one is not to be learned."""
     dataset = make_dataset([[user % 7, (user + 1) % 7, (user + 2) % 7] for user in range(20)])
-    complaint = f"{re.escape(str(dataset.path))}: nothing to train on. Expected histories with two actions or more .* found none"
+    complaint = (
+        f"{re.escape(str(dataset.path))}: nothing to train on. Expected histories with two .* found none"
+    )
     with pytest.raises(DataError, match=complaint):
         train_tiny(dataset, tmp_path / "run", model=model)
     assert not (tmp_path / "run").exists()

@@ -93,7 +93,7 @@ class BERT4Rec(SequenceEncoder):
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.num_items, self.config = num_items, config
+        self.num_items, self.config, self.max_length = num_items, config, config.max_length
         self.item_table = nn.Embedding(num_items + 2, config.dim)
         self.position_table = nn.Embedding(config.max_length, config.dim)
         self.input_norm = Norm(config.dim)
@@ -102,10 +102,6 @@ class BERT4Rec(SequenceEncoder):
         self.projection_norm = Norm(config.dim)  # not in equation 7, but in the authors' code
         self.item_bias = nn.Parameter(torch.zeros(num_items))
         initialise(self, generator)
-
-    @property
-    def max_length(self) -> int:
-        return self.config.max_length
 
     @property
     def mask_number(self) -> int:

@@ -21,7 +21,7 @@ class GRU4Rec(SequenceEncoder):
 
     def __init__(self, num_items: int, config: GRUConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.num_items, self.config = num_items, config
+        self.num_items, self.config, self.max_length = num_items, config, config.max_length
         # Two rows more than there are items, so that the tables look like BERT4Rec's to the softmax.
         self.item_table = nn.Embedding(num_items + 2, config.dim)
         self.layers = nn.ModuleList(
@@ -38,10 +38,6 @@ class GRU4Rec(SequenceEncoder):
                     nn.init.orthogonal_(gate, generator=generator)
             elif "weight_ih" in name:
                 nn.init.xavier_uniform_(parameter, generator=generator)
-
-    @property
-    def max_length(self) -> int:
-        return self.config.max_length
 
     def encode(
         self,

@@ -92,10 +92,8 @@ class SequenceEncoder(SequentialModel):
     causal: ClassVar[bool] = True
     """Whether a state depends only on the token itself and what came before it."""
 
-    @property
-    @abstractmethod
-    def max_length(self) -> int:
-        """The longest sequence it can read, `end_token` included."""
+    max_length: int
+    """The longest sequence it can read, `end_token` included. To be set by `__init__`."""
 
     @property
     def end_token(self) -> int | None:

@@ -26,7 +26,7 @@ class SASRec(SequenceEncoder):
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.num_items, self.config = num_items, config
+        self.num_items, self.config, self.max_length = num_items, config, config.max_length
         # One row more than needed, so that the table looks like BERT4Rec's to the softmax.
         self.item_table = nn.Embedding(num_items + 2, config.dim)
         self.position_table = nn.Embedding(config.max_length, config.dim)
@@ -34,10 +34,6 @@ class SASRec(SequenceEncoder):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.register_buffer("item_bias", torch.zeros(num_items), persistent=False)
         initialise(self, generator)
-
-    @property
-    def max_length(self) -> int:
-        return self.config.max_length
 
     def encode(
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None

@@ -165,8 +165,6 @@ def list_settings(model: str, preset: str | None = None) -> list[Setting]:
     Without a preset, `training.steps`, `training.warmup_steps` and `training.validate_every` depend on the size of the
     data; shown is what the largest data gets.
     """
-    from docstring_parser import parse_from_object
-
     refuse_unknown(model, preset)
     largest = 10**12
     start = (
@@ -183,9 +181,19 @@ def list_settings(model: str, preset: str | None = None) -> list[Setting]:
             meaning=" ".join(about.get(each.name, "").split()),
         )
         for section, cls in SECTIONS[model].classes().items()
-        for about in [{part.arg_name: part.description or "" for part in parse_from_object(cls).params}]
+        for about in [_docstrings(cls)]
         for each in fields(cls)
     ]
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """What stands below each field; nothing for a class whose source cannot be read, as in a notebook."""
+    from docstring_parser import parse_from_object
+
+    try:
+        return {part.arg_name: part.description or "" for part in parse_from_object(cls).params}
+    except (OSError, TypeError):
+        return {}
 
 
 def make_config(model: str, values: Mapping[str, Mapping[str, object]], settings: Settings = ()) -> RunConfig:
