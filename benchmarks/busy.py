@@ -105,6 +105,7 @@ def train() -> None:
     counts = {"counts": {"items": world.config.shape.num_items}}
     dataset = Dataset(Path(), counts, world.sequences() + np.int32(1), world.offsets, None)
     config = bench_config("beauty", dim=64, batch_size=256)
+    assert config.training
     task = MODELS["bert4rec"].make_task(
         TaskInputs(dataset, dataset.offsets[1:], config, seed=1, device=device, dtype=None)
     )

@@ -37,7 +37,7 @@ MAY_IMPORT = {
 
 TORCH_PATH = {
     "recommend/torch_engine.py": {"models", "tasks", "training"},
-    "recommend/known_users.py": {"training"},
+    "recommend/known_users.py": {"models", "training"},
 }
 """What a service never loads: it may import more, and torch at the top."""
 

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bert4rec.data.dataset import Dataset
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
+    from bert4rec.models.model import SequenceEncoder, SequentialModel
+    from bert4rec.models.settings import ModelSettings
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.training.run import Run
+    from bert4rec.training.specs import register
 
 __version__ = "0.1.0"
 
@@ -22,10 +25,14 @@ _PLACES = {
     "Bert4RecError": "errors",
     "DataError": "errors",
     "Dataset": "data.dataset",
+    "ModelSettings": "models.settings",
     "NotFoundError": "errors",
     "Recommender": "recommend.recommender",
     "Run": "training.run",
+    "SequenceEncoder": "models.model",
+    "SequentialModel": "models.model",
     "UsageError": "errors",
+    "register": "training.specs",
 }
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
@@ -33,11 +40,15 @@ __all__ = [
     "Bert4RecError",
     "DataError",
     "Dataset",
+    "ModelSettings",
     "NotFoundError",
     "Recommender",
     "Run",
+    "SequenceEncoder",
+    "SequentialModel",
     "UsageError",
     "__version__",
+    "register",
 ]
 
 

@@ -14,7 +14,7 @@ from bert4rec.data.splits import make_split
 from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.export import verify
-from bert4rec.export.verify import Comparison
+from bert4rec.export.verify import ExportCheck
 from bert4rec.recommend.known_users import user_number
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.training.run import Run
@@ -276,7 +276,7 @@ def test_whole_numbers_are_verified_and_samples_are_written_where_asked_for(
 ) -> None:
     model = tmp_path / "model"
     with monkeypatch.context() as patch, pytest.raises(Bert4RecError, match="Try again without --int8"):
-        patch.setattr(verify, "compare_export", lambda *_, **__: Comparison(1, {"full": 1.0}, {"full": 0.9}))
+        patch.setattr(verify, "compare_export", lambda *_, **__: ExportCheck(1, {"full": 1.0}, {"full": 0.9}))
         call("export", folder / "run", "-o", model, "--int8", "--json")
     monkeypatch.setattr(verify, "TOLERANCE", 1)
     call("export", folder / "run", "-o", model, "--int8", "--samples")

@@ -140,7 +140,7 @@ def test_interrupted_while_it_trains_it_goes_on_from_the_very_step(folder: Path)
     log = folder / "work" / "worker-cpu.log"
     assert "Going on" not in log.read_text()
     later = interrupt_training(folder, lambda group: os.killpg(group, signal.SIGTERM))
-    assert f"Going on at step {step:,}.\n" in log.read_text()
+    assert f"Resuming at step {step:,}.\n" in log.read_text()
     assert later > step
 
 

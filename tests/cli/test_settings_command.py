@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.cli.settings_command import settings_document
-from bert4rec.training.config import SECTIONS, list_settings, make_config
+from bert4rec.training.config import SECTIONS, list_settings, make_config, settings_by_size
 from bert4rec.training.presets import load_preset
 from tests.cli.test_data_commands import bert4rec
 
@@ -18,7 +18,8 @@ def test_every_setting_is_listed_with_its_meaning_and_is_taken_as_listed(model: 
     listed = list_settings(model)
     assert all(setting.meaning.endswith(".") for setting in listed)
     config = make_config(model, {}, [f"{setting.key}={setting.value}" for setting in listed])
-    assert config == make_config(model, {})
+    largest = settings_by_size(model, num_users=10**9, num_actions=10**9)
+    assert config == make_config(model, largest)
     assert len(listed) == sum(len(section) for section in config.as_dict().values())
 
 

@@ -13,11 +13,11 @@ from bert4rec.artefact import held
 from bert4rec.cli.evaluate_command import evaluate_command
 from bert4rec.cli.heartbeat import Heartbeat
 from bert4rec.cli.train_command import LiveLine, train_command
-from bert4rec.training.loop import Interrupted, Progress
+from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.presets import preset_names
 from bert4rec.training.run import Run
 from bert4rec.training.specs import MODELS
-from bert4rec.training.train import Pace
+from bert4rec.training.train import Throughput
 from tests.cli.test_data_commands import bert4rec, write_log
 from tests.conftest import MakeDataset
 from tests.training.tiny import after, random_histories, train_tiny
@@ -62,7 +62,7 @@ def test_a_model_is_trained_by_its_name_and_a_wrong_name_is_refused(dataset: Pat
     assert [line["model"] for line in json.loads(run.stdout)] == ["bpr-mf", "bpr-mf"]
     wrong = bert4rec("train", dataset, "-o", tmp_path / "other", "--model", "bpr-fm", *short)
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("Error: There is no model 'bpr-fm'. Did you mean bpr-mf?")
+    assert wrong.stderr.startswith("Error: Unknown model 'bpr-fm'. Did you mean bpr-mf?")
     assert not (tmp_path / "other").exists()
 
 
@@ -139,8 +139,8 @@ def test_a_line_of_progress_tells_all_in_80_columns(
     line = LiveLine()
     line.stage("selection", 12_000)
     mark = {"step": 11_000, "loss": 5.12345, "value": 0.5182}
-    pace = Pace(5.12345, samples_per_second=256_000.0, seconds_left=1.1)
-    line.progress("selection", Progress(11_000, 11_000, 0.5182, history=[mark]), pace)
+    pace = Throughput(5.12345, samples_per_second=256_000.0, seconds_left=1.1)
+    line.progress("selection", TrainingProgress(11_000, 11_000, 0.5182, history=[mark]), pace)
     text = "step 11000/12000, loss 5.123, NDCG@10 0.5182, 256,000 samples/s, 0:00:01 left"
     assert told[-1] == f"{text}: the best so far"
     assert len(f"⠋ {text}") <= 80
@@ -156,7 +156,9 @@ def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyP
     with LiveLine() as line:
         assert told.get(timeout=60) == "Getting ready."
         line.stage("selection", 800)
-        line.progress("selection", Progress(120), Pace(5.1, samples_per_second=512.0, seconds_left=90.0))
+        line.progress(
+            "selection", TrainingProgress(120), Throughput(5.1, samples_per_second=512.0, seconds_left=90.0)
+        )
         expected = "step 120/800, loss 5.100, 512 samples/s, 0:01:30 left"
         assert any(told.get(timeout=60) == expected for _ in range(1000))
         line.busy("validating at step 160", 80.0)
@@ -188,16 +190,16 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("train NOWHERE -o NEW", 4, "nowhere does not exist; expected a dataset"),
         ("train LOG -o NEW", 2, "log.csv is a file; expected the folder of a dataset"),
         ("train DATA -o DATA --overwrite", 2, "it is never replaced"),
-        ("train DATA -o NEW --model sasrek", 2, "There is no model 'sasrek'. Did you mean sasrec?"),
+        ("train DATA -o NEW --model sasrek", 2, "Unknown model 'sasrek'. Did you mean sasrec?"),
         (
             "train DATA -o NEW --preset ml-1mm",
             4,
-            "There is no preset 'ml-1mm' of bert4rec. Did you mean ml-1m?",
+            "Unknown preset 'ml-1mm' of bert4rec. Did you mean ml-1m?",
         ),
         (
             "train DATA -o NEW --model caser --preset beauty-softmax",
             4,
-            "no preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
+            "Unknown preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
         ),
         ("train DATA -o NEW --resume --seed 3", 2, "--resume keeps the settings"),
         ("train DATA -o NEW --seed -1", 2, 'Invalid value "-1" for --seed. Must be >= 0.'),

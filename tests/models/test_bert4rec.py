@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.models.attention import Packed, Padded, Watched
+from bert4rec.data.histories import Histories
+from bert4rec.models.attention import PackedLayout, PaddedLayout, RecordingLayout
 from bert4rec.models.bert4rec import BERT4Rec, Layer
+from bert4rec.models.history_batch import PaddedHistories
+from bert4rec.models.model import make_scorer
 from bert4rec.models.settings import ModelConfig
-from bert4rec.tasks.batches import Batch, Batches
-from bert4rec.tasks.cloze import MaskedItems, append_mask
-from bert4rec.tasks.losses import cloze_loss
+from bert4rec.tasks.batches import Batches, PackedBatch
+from bert4rec.tasks.cloze import MaskedItems, cloze_loss
 from bert4rec.tasks.objectives import Cloze
 from bert4rec.tasks.windows import cut_windows
 
@@ -40,15 +42,17 @@ def with_dropout(place: str) -> ModelConfig:
     return replace(WITHOUT_DROPOUT, **change)
 
 
-def packed(histories: list[list[int]], *, everything: bool = False) -> Batch:
+def packed(histories: list[list[int]], *, everything: bool = False) -> PackedBatch:
     """All sequences end to end; wanted are the hidden items, or everything. The targets are 1, 2, 3, …."""
     tokens = torch.tensor([item for history in histories for item in history], dtype=torch.int32)
     length = torch.tensor([len(history) for history in histories])
     wanted = torch.ones_like(tokens, dtype=torch.bool) if everything else tokens == MASK
     per_sequence = torch.stack([part.sum() for part in torch.split(wanted, length.tolist())])
     positions = torch.cat([torch.arange(7 - n, 7) for n in length.tolist()])
-    layout = Packed(bounds_of(length), 7, torch.nonzero(wanted).squeeze(1).int(), bounds_of(per_sequence), 7)
-    return Batch(tokens, positions, 1 + torch.arange(len(layout.rows)) % NUM_ITEMS, layout)
+    layout = PackedLayout(
+        bounds_of(length), 7, torch.nonzero(wanted).squeeze(1).int(), bounds_of(per_sequence), 7
+    )
+    return PackedBatch(tokens, positions, 1 + torch.arange(len(layout.rows)) % NUM_ITEMS, layout)
 
 
 def bounds_of(lengths: Tensor) -> Tensor:
@@ -80,8 +84,8 @@ def test_our_layer_matches_torch_given_the_same_weights() -> None:
     x = torch.randn(5, 7, config.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     present = left_padded(HISTORIES) != PADDING
     expected = reference(x, src_key_padding_mask=~present)
-    torch.testing.assert_close(ours(x, Padded(present))[present], expected[present])
-    torch.testing.assert_close(ours(x, Padded(present), wanted_only=True), expected[:, -1:])
+    torch.testing.assert_close(ours(x, PaddedLayout(present))[present], expected[present])
+    torch.testing.assert_close(ours(x, PaddedLayout(present), wanted_only=True), expected[:, -1:])
 
 
 def test_packed_and_padded_give_the_same_hidden_states() -> None:
@@ -90,8 +94,10 @@ def test_packed_and_padded_give_the_same_hidden_states() -> None:
     hidden = model.encode(batch.tokens, batch.positions, batch.layout)
     rectangle = left_padded(HISTORIES)
     present = rectangle != PADDING
-    torch.testing.assert_close(model.encode(rectangle, torch.arange(7), Watched(present))[present], hidden)
-    last = model.encode(rectangle, torch.arange(7), Padded(present))[:, 0]
+    torch.testing.assert_close(
+        model.encode(rectangle, torch.arange(7), RecordingLayout(present))[present], hidden
+    )
+    last = model.encode(rectangle, torch.arange(7), PaddedLayout(present))[:, 0]
     torch.testing.assert_close(last, hidden[batch.layout.bounds[1:] - 1])
 
 
@@ -106,16 +112,18 @@ def test_the_wanted_rows_are_those_of_the_whole() -> None:
 
 def test_padding_changes_nothing() -> None:
     model = model_with()
-    torch.testing.assert_close(model(left_padded([[3, 1, MASK]], 3)), model(left_padded([[3, 1, MASK]], 7)))
+    histories = (left_padded([[3, 1]], 2), left_padded([[3, 1]], 6))
+    short, long = (model.queries(PaddedHistories(history)) for history in histories)
+    torch.testing.assert_close(short, long)
 
 
 def test_padded_positions_are_never_attended_to() -> None:
     model = model_with()
-    rectangle = left_padded(HISTORIES)
-    before = model(rectangle)
+    rectangle, history = left_padded(HISTORIES), PaddedHistories(left_padded(HISTORIES, 6))
+    before = model.queries(history)
     with torch.no_grad():
         model.item_table.weight[PADDING] = 1e3
-    torch.testing.assert_close(model(rectangle), before)
+    torch.testing.assert_close(model.queries(history), before)
     maps = model.attention_maps(rectangle)
     assert maps.shape == (5, 2, 3, 7, 7)
     torch.testing.assert_close(maps.sum(-1), torch.ones(5, 2, 3, 7, dtype=torch.float64))
@@ -131,7 +139,7 @@ def test_neighbours_in_a_pack_do_not_see_each_other() -> None:
     for batch in alone:
         rows = len(batch.targets)
         targets = 1 + (first + torch.arange(rows)) % NUM_ITEMS
-        one = Batch(batch.tokens, batch.positions, targets, batch.layout)
+        one = PackedBatch(batch.tokens, batch.positions, targets, batch.layout)
         losses.append(cloze_loss(model, one) * rows)
         first += rows
     torch.testing.assert_close(loss, torch.stack(losses).sum() / first)
@@ -147,7 +155,8 @@ def test_the_order_of_sequences_does_not_matter() -> None:
 
 
 def test_padding_and_mask_are_never_predicted() -> None:
-    scores = model_with()(left_padded(HISTORIES))
+    model = model_with()
+    scores = model.scores(model.queries(PaddedHistories(left_padded(HISTORIES, 6))))
     assert scores.shape == (5, NUM_ITEMS + 1)
     assert (scores[:, PADDING] == -torch.inf).all()
     assert torch.isfinite(scores[:, 1:]).all()
@@ -156,7 +165,7 @@ def test_padding_and_mask_are_never_predicted() -> None:
 def test_scores_are_those_the_loss_is_made_of() -> None:
     model = model_with()
     batch = packed(HISTORIES)
-    scores = model.scores(model.encode(batch.tokens, batch.positions, batch.layout))
+    scores = model.scores(model.project(model.encode(batch.tokens, batch.positions, batch.layout)))
     torch.testing.assert_close(
         cloze_loss(model, batch), nn.functional.cross_entropy(scores[:, 1:], batch.targets - 1)
     )
@@ -225,7 +234,7 @@ def test_low_precision_activations_stay_close_and_leave_the_weights_alone() -> N
 
 def test_a_history_longer_than_the_model_can_see_is_refused() -> None:
     with pytest.raises(AssertionError, match="max_length"):
-        model_with()(torch.ones(1, 8, dtype=torch.int64))
+        model_with().queries(PaddedHistories(torch.ones(1, 7, dtype=torch.int64)))
 
 
 def test_a_cycle_is_learned_perfectly() -> None:
@@ -234,7 +243,7 @@ def test_a_cycle_is_learned_perfectly() -> None:
     sequences = torch.cat([1 + (first + torch.arange(length)) % cycle for first in range(40)]).int()
     offsets = np.arange(0, len(sequences) + 1, length)
     windows = cut_windows(offsets[:-1], offsets[1:], max_length=8, step_share=0.5)
-    hiding = MaskedItems(Cloze(0.2), cycle + 1)
+    hiding = MaskedItems(Cloze(0.2, prefix_share=0.0), cycle + 1)
     batches = Batches(sequences, windows, hiding, max_length=8, batch_size=16, seed=0)
     config = replace(WITHOUT_DROPOUT, dim=64, heads=2, max_length=8)
     model = BERT4Rec(cycle, config, torch.Generator().manual_seed(0))
@@ -245,7 +254,6 @@ def test_a_cycle_is_learned_perfectly() -> None:
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    begin, end = torch.as_tensor(offsets[:-1]), torch.as_tensor(offsets[1:] - 1)
-    question = append_mask(sequences, begin, end, max_length=8, mask_number=cycle + 1)
-    scores = model.scores(model.encode(question.tokens, question.positions, question.layout))
-    assert torch.equal(scores.argmax(1), sequences[end].long())
+    histories = Histories(sequences.numpy(), offsets[:-1], offsets[1:] - 1)
+    scores = make_scorer(model)(np.arange(len(histories)), histories)
+    assert torch.equal(scores.argmax(1), sequences[offsets[1:] - 1].long())

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bert4rec.models.gru4rec import GRU4Rec
+from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.settings import GRUConfig
 from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import can_tell, fill, first_row, learns_the_cycle, untrained
@@ -49,10 +50,10 @@ def test_it_sees_items_in_their_order_and_is_blind_to_the_user(name: str) -> Non
 
 def test_padding_changes_nothing() -> None:
     model = untrained("gru4rec")
-    expected = model.query(torch.tensor([[3, 1, 4]]))
+    expected = model.queries(PaddedHistories(torch.tensor([[3, 1, 4]])))
     with torch.no_grad():
         model.item_table.weight[0] = 100.0
-    padded = model.query(torch.tensor([[0, 0, 0, 3, 1, 4], [5, 6, 7, 8, 9, 1]]))
+    padded = model.queries(PaddedHistories(torch.tensor([[0, 0, 0, 3, 1, 4], [5, 6, 7, 8, 9, 1]])))
     torch.testing.assert_close(padded[:1], expected)
 
 

@@ -40,8 +40,8 @@ def test_the_loss_is_the_one_computed_by_hand(loss: str, expected: float) -> Non
 
 def test_one_table_serves_input_and_output() -> None:
     model, other = untrained("gru4rec+"), untrained("gru4rec")
-    assert model.table is model.item_table.weight
-    assert other.table is not other.item_table.weight
+    assert model.item_vectors()[0] is model.item_table.weight
+    assert other.item_vectors()[0] is not other.item_table.weight
 
 
 def test_it_is_blind_to_users_but_not_to_order_or_to_what_came_long_before() -> None:

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from bert4rec.models import ncf
+from bert4rec.models.history_batch import PaddedHistories
 from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import can_tell, fill, learns_tastes, untrained
 from tests.training.tiny import make_task, tiny_config
@@ -34,10 +35,11 @@ def test_the_loss_is_the_one_computed_by_hand() -> None:
 def test_all_items_are_scored_as_some_are_however_few_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model, users = untrained("ncf"), torch.tensor([2, 0, 1, 1])
     items = torch.tensor([[1, 9]]).expand(4, 2)
-    whole = model.scores(users, torch.empty(4, 0))
-    torch.testing.assert_close(whole[:, [1, 9]], model.score(users, torch.empty(4, 0), items))
+    queries = model.queries(PaddedHistories(torch.empty(4, 0)), users)
+    whole = model.scores(queries)
+    torch.testing.assert_close(whole[:, [1, 9]], model.scores(queries, items))
     monkeypatch.setattr(ncf, "PAIRS_AT_ONCE", 1)
-    torch.testing.assert_close(model.scores(users, torch.empty(4, 0)), whole)
+    torch.testing.assert_close(model.scores(queries), whole)
 
 
 def test_it_knows_the_user_and_nothing_of_the_history() -> None:

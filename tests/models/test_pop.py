@@ -1,8 +1,10 @@
 import numpy as np
+import torch
 
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import leave_one_out
 from bert4rec.evaluation.protocol import rank_targets
+from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
 from bert4rec.models.settings import PopConfig
 from tests.evaluation.tiny import dataset_of
@@ -26,12 +28,19 @@ def test_counting_everything_includes_the_targets() -> None:
 
 def test_everybody_gets_the_same_scores() -> None:
     pop = pop_of_everything()
-    scores = pop.scores(np.array([2, 0]), Histories.from_lists([[1], []]))
-    assert scores.tolist() == [[0, 4, 3, 3, 1, 1]] * 2
+    scores = make_scorer(pop)(np.array([2, 0]), Histories.from_lists([[1], []]))
+    assert scores[:, 1:].tolist() == [[4, 3, 3, 1, 1]] * 2
+
+
+def test_counts_are_told_apart_however_large_they_are() -> None:
+    pop = pop_of_everything()
+    pop.counts.copy_(torch.tensor([0, 2**40, 2**40 + 1, 5, 4, 3]))
+    (scores,) = make_scorer(pop)(np.array([0]), Histories.from_lists([[]])).tolist()
+    assert scores[2] > scores[1]
 
 
 def test_the_most_popular_unseen_item_is_ranked_first_and_equally_popular_ones_against_it() -> None:
     negatives = np.array([[4, 5], [5, 0], [4, 0]], np.int32)
-    ranks = rank_targets(pop_of_everything().scores, DATASET, SPLIT.test, negatives=negatives)
+    ranks = rank_targets(make_scorer(pop_of_everything()), DATASET, SPLIT.test, negatives=negatives)
     assert ranks.full.tolist() == [0, 0, 1]  # Items 4 and 5 were chosen once each: a tie.
     assert ranks.sampled.tolist() == [0, 0, 1]

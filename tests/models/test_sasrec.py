@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bert4rec.models.attention import Packed, Padded
+from bert4rec.models.attention import PackedLayout, PaddedLayout
 from bert4rec.models.bert4rec import Layer
 from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import can_tell, fill, first_row, learns_the_cycle, untrained
@@ -47,10 +47,10 @@ def test_it_sees_items_in_their_order_and_is_blind_to_the_user() -> None:
     assert not can_tell("sasrec", (0, [9, 1, 2, 3, 4, 5, 6, 7, 8]), (0, [1, 2, 3, 4, 5, 6, 7, 8]))
 
 
-def packed(lengths: list[int]) -> Packed:
+def packed(lengths: list[int]) -> PackedLayout:
     """Every token is wanted."""
     bounds = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], dtype=torch.int32)
-    return Packed(bounds, 8, torch.arange(sum(lengths), dtype=torch.int32), bounds, 8, causal=True)
+    return PackedLayout(bounds, 8, torch.arange(sum(lengths), dtype=torch.int32), bounds, 8, causal=True)
 
 
 @pytest.mark.parametrize("changed", [1, 4])
@@ -67,7 +67,7 @@ def test_a_later_item_never_changes_what_was_thought_before(changed: int) -> Non
 
 
 def states(layer: Layer, x: Tensor) -> Tensor:
-    found: Tensor = layer(x, Padded(torch.tensor([[False, False, True, True, True]]), causal=True))
+    found: Tensor = layer(x, PaddedLayout(torch.tensor([[False, False, True, True, True]]), causal=True))
     return found
 
 

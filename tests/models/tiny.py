@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories, histories_before
 from bert4rec.data.splits import leave_one_out
 from bert4rec.evaluation.protocol import Scorer
+from bert4rec.models.model import SequentialModel, make_scorer
 from bert4rec.training.config import make_config
 from bert4rec.training.loop import Loop
 from bert4rec.training.specs import MODELS
@@ -43,17 +44,15 @@ def untrained(name: str, *settings: str) -> Any:
     return model.eval()
 
 
-def scores_of(
-    name: str, model: nn.Module, users: Sequence[int], histories: Sequence[Sequence[int]]
-) -> Tensor:
+def scores_of(model: SequentialModel, users: Sequence[int], histories: Sequence[Sequence[int]]) -> Tensor:
     """[users, items + 1], as evaluation asks for them."""
-    scorer = MODELS[name].task.make_scorer(model)
+    scorer = make_scorer(model)
     return torch.as_tensor(scorer(np.array(users), Histories.from_lists(histories)))
 
 
 def can_tell(name: str, one: tuple[int, list[int]], other: tuple[int, list[int]]) -> bool:
     """Whether the model scores items otherwise for one user and history than for the other."""
-    scores = scores_of(name, untrained(name), [one[0], other[0]], [one[1], other[1]])[:, 1:]
+    scores = scores_of(untrained(name), [one[0], other[0]], [one[1], other[1]])[:, 1:]
     assert torch.isfinite(scores).all()
     return not torch.allclose(scores[0], scores[1], atol=1e-4)
 
@@ -65,8 +64,7 @@ def learn(name: str, dataset: Dataset, *settings: str) -> Scorer:
     assert config.training
     task = make_task(dataset, config, name)
     Loop(task, config.training, device=CPU, seed=1).run_steps(config.training.steps)
-    scorer: Scorer = MODELS[name].task.make_scorer(task.model.eval())
-    return scorer
+    return make_scorer(task.model.eval())
 
 
 def best_after_cycle(name: str, *settings: str) -> tuple[Tensor, Tensor]:

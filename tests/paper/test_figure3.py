@@ -20,7 +20,9 @@ def evidence_with_bert4rec_behind(folder: Path, best_steps: tuple[int, int]) -> 
 
 
 def test_more_steps_might_help_only_where_all_widths_that_fall_short_used_up_theirs(tmp_path: Path) -> None:
-    last = width_case("bert4rec", WIDTHS[0], "beauty").config("beauty").training.steps
+    training = width_case("bert4rec", WIDTHS[0], "beauty").config("beauty").training
+    assert training
+    last = training.steps
     for name, best_steps, might_help in (("all", (last, last), True), ("one", (last, last - 1000), False)):
         (statement,) = lay_out(evidence_with_bert4rec_behind(tmp_path / name, best_steps)).statements
         assert statement.verdict == "not reproduced"

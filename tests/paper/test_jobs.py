@@ -20,6 +20,7 @@ from bert4rec.paper.experiments.cases import (
 from bert4rec.paper.experiments.index import EXPERIMENTS, complete
 from bert4rec.paper.runs.jobs import Job, make_jobs, mark_of
 from bert4rec.tasks.cloze import MaskedItems
+from bert4rec.tasks.objectives import Cloze
 from tests.conftest import MakeDataset
 from tests.paper.fake import facts_of
 from tests.paper.tiny import pretended_job
@@ -104,10 +105,12 @@ def test_a_job_is_done_when_all_that_is_asked_for_is_there() -> None:
 
 def test_one_mask_is_exactly_one() -> None:
     for name in ("ml-1m", "beauty"):
-        hiding = MaskedItems(table3.ONE.config(name).objective, mask_number=9)
+        objective = table3.ONE.config(name).objective
+        assert isinstance(objective, Cloze)
+        hiding = MaskedItems(objective, mask_number=9)
         length = torch.arange(2, 401).repeat(20)
         samples = hiding.draw(torch.zeros_like(length), length, torch.Generator().manual_seed(0))
-        assert (samples.num_asked == 1).all()
+        assert (samples.num_targets == 1).all()
 
 
 def test_presets_are_those_of_the_data_set_or_of_one_like_it(make_dataset: MakeDataset) -> None:

@@ -94,9 +94,9 @@ def test_the_layer_without_residual_is_the_layer_less_its_residuals() -> None:
         usual.attention_norm.weight.zero_()
         usual.attention_norm.bias.zero_()
         changed.load_state_dict(usual.state_dict())
-    from bert4rec.models.attention import Padded
+    from bert4rec.models.attention import PaddedLayout
 
-    layout = Padded(torch.ones(2, 5, dtype=torch.bool))
+    layout = PaddedLayout(torch.ones(2, 5, dtype=torch.bool))
     x = torch.zeros(2, 5, usual.config.dim)
     for wanted_only in (False, True):
         torch.testing.assert_close(

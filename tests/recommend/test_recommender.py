@@ -12,6 +12,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.settings import ModelConfig
 from bert4rec.recommend.recommender import POPULAR, Recommendation, Recommender
 from bert4rec.recommend.torch_engine import TorchEngine
@@ -178,9 +179,9 @@ def test_the_answer_is_that_of_sorting_every_score(
     histories: list[list[int]], k: int, model: BERT4Rec
 ) -> None:
     for history, found in zip(histories, recommender_of(model).recommend(histories, k=k), strict=True):
-        asked = torch.tensor([[*history[-5:], model.mask_number]])
+        asked = PaddedHistories(torch.tensor([history[-5:]], dtype=torch.int64))
         with torch.inference_mode():
-            scores = model(asked)[0].numpy()
+            scores = model.scores(model.queries(asked))[0].numpy()
         scores[history] = -np.inf
         numbers = [int(item.item_id) for item in found.items]
         assert len(set(numbers)) == len(numbers) == min(k, NUM_ITEMS - len(set(history)))
@@ -263,13 +264,9 @@ def test_a_run_agrees_with_its_own_scorer(name: str, dataset: Dataset, tmp_path:
     np.testing.assert_allclose(np.take_along_axis(scores, numbers, axis=1), found, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pop", "bpr-mf"])
-def test_a_model_that_knows_only_its_users_says_how_to_ask_it(
-    name: str, dataset: Dataset, tmp_path: Path
-) -> None:
-    settings = {"actions": "all"} if name == "pop" else {"dim": 8}
-    run = untrained_run(dataset, tmp_path / "run", name, **settings)
-    with pytest.raises(UsageError, match=r"only for users of its dataset: bert4rec recommend .* --user"):
+def test_a_model_that_knows_only_its_users_says_how_to_ask_it(dataset: Dataset, tmp_path: Path) -> None:
+    run = untrained_run(dataset, tmp_path / "run", "bpr-mf", dim=8)
+    with pytest.raises(UsageError, match=r"only the users of its dataset.*with `recommend_user`"):
         Recommender.load(run.path)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.tasks.batches import Batch, Batches, BatchShape, Samples, pack
+from bert4rec.tasks.batches import Batches, BatchShape, PackedBatch, SequenceSamples, pack
 from bert4rec.tasks.cloze import MaskedItems
 from bert4rec.tasks.objectives import Cloze
 from bert4rec.tasks.windows import cut_windows
@@ -32,7 +32,7 @@ def batches(
     return Batches(
         sequences,
         windows,
-        MaskedItems(cloze or Cloze(0.3, last_item_share=0.1), MASK),
+        MaskedItems(cloze or Cloze(0.3, last_item_share=0.1, prefix_share=0.0), MASK),
         max_length=MAX_LENGTH,
         batch_size=batch_size,
         seed=seed,
@@ -40,7 +40,7 @@ def batches(
     )
 
 
-def restored(batch: Batch) -> Tensor:
+def restored(batch: PackedBatch) -> Tensor:
     """The tokens with the hidden items put back."""
     tokens = batch.tokens.clone()
     is_real = batch.targets != PADDING
@@ -48,14 +48,19 @@ def restored(batch: Batch) -> Tensor:
     return tokens
 
 
-def alive(batch: Batch, shape: BatchShape) -> list[tuple[int, int]]:
+def alive(batch: PackedBatch, shape: BatchShape) -> list[tuple[int, int]]:
     bounds = batch.layout.bounds.tolist()
     pairs = list(pairwise(bounds[: shape.samples + 1]))
     assert all(begin < end for begin, end in pairs)
     return pairs
 
 
-ALL_KINDS = [Cloze(0.3, 0.1), Cloze(0.6, 0.0), Cloze(0.2, 0.1, prefix_share=0.5), Cloze(1.0, 1.0)]
+ALL_KINDS = [
+    Cloze(0.3, 0.1, 0.0),
+    Cloze(0.6, 0.0, 0.0),
+    Cloze(0.2, 0.1, prefix_share=0.5),
+    Cloze(1.0, 1.0, 0.0),
+]
 
 
 @pytest.mark.parametrize("cloze", ALL_KINDS)
@@ -113,7 +118,7 @@ def test_dead_tokens_are_padding_and_dead_rows_have_no_target() -> None:
 
 
 def test_a_round_takes_every_window_equally_often_and_trains_on_every_item() -> None:
-    stream = batches(cloze=Cloze(1.0, last_item_share=0.0))
+    stream = batches(cloze=Cloze(1.0, last_item_share=0.0, prefix_share=0.0))
     left_out = len(stream.length) * stream.repeats - stream.steps_per_round * stream.shape.samples
     assert 0 <= left_out < stream.shape.samples
     counts = torch.zeros(NUM_ITEMS, dtype=torch.int64)
@@ -131,7 +136,7 @@ def test_a_round_takes_every_window_equally_often_and_trains_on_every_item() -> 
 
 
 def test_the_first_item_can_be_hidden_and_is_then_trained_on() -> None:
-    stream = batches(cloze=Cloze(0.3, last_item_share=0.0))
+    stream = batches(cloze=Cloze(0.3, last_item_share=0.0, prefix_share=0.0))
     batch = stream.shape.read(stream.block(0)[1][0])
     starts = [begin for begin, end in alive(batch, stream.shape) if end - begin > 1]
     hidden_starts = [start for start in starts if batch.tokens[start] == MASK]
@@ -158,7 +163,7 @@ def test_other_seeds_rounds_and_blocks_are_other_batches() -> None:
 
 
 def test_masks_are_drawn_afresh_for_the_same_window() -> None:
-    stream = batches(users=1, batch_size=4, cloze=Cloze(0.5, last_item_share=0.0))
+    stream = batches(users=1, batch_size=4, cloze=Cloze(0.5, last_item_share=0.0, prefix_share=0.0))
     patterns = {tuple((stream.shape.read(row).tokens == MASK).tolist()) for row in stream.block(0)[1]}
     assert len(patterns) > len(stream.block(0)[1]) // 2
 
@@ -170,10 +175,10 @@ def test_less_data_than_a_batch_is_taken_several_times() -> None:
 
 
 def test_a_sample_that_does_not_fit_is_left_out_whole() -> None:
-    samples = Samples(
+    samples = SequenceSamples(
         begin=torch.tensor([[0, 8, 14]]),
         length=torch.tensor([[8, 6, 4]]),
-        num_asked=torch.tensor([[2, 2, 1]]),
+        num_targets=torch.tensor([[2, 2, 1]]),
         last_only=torch.tensor([[False, False, True]]),
     )
     shape = BatchShape(

@@ -4,9 +4,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bert4rec.data.dataset import PADDING
-from bert4rec.tasks.batches import Batch, Samples
-from bert4rec.tasks.cloze import MaskedItems, append_mask, shuffle_inside
+from bert4rec.errors import UsageError
+from bert4rec.tasks.batches import SequenceSamples
+from bert4rec.tasks.cloze import MaskedItems, shuffle_inside
 from bert4rec.tasks.objectives import Cloze
 
 
@@ -14,7 +14,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def draw(cloze: Cloze, begin: Tensor, length: Tensor) -> Samples:
+def draw(cloze: Cloze, begin: Tensor, length: Tensor) -> SequenceSamples:
     return MaskedItems(cloze, mask_number=99).draw(begin, length, generator())
 
 
@@ -28,8 +28,8 @@ def many(length: int, count: int = 4000) -> tuple[Tensor, Tensor]:
 def test_the_share_of_hidden_items_is_rounded_and_never_none(
     length: int, probability: float, expected: int
 ) -> None:
-    samples = draw(Cloze(probability, last_item_share=0.0), *many(length, 10))
-    assert set(samples.num_asked.tolist()) == {expected}
+    samples = draw(Cloze(probability, last_item_share=0.0, prefix_share=0.0), *many(length, 10))
+    assert set(samples.num_targets.tolist()) == {expected}
     assert not samples.last_only.any()
 
 
@@ -39,17 +39,17 @@ def test_the_share_of_hidden_items_is_rounded_and_never_none(
 def test_no_sample_hides_more_than_the_bound_says_and_the_longest_hides_just_that(
     probability: float, lengths: list[int]
 ) -> None:
-    hiding = MaskedItems(Cloze(probability, last_item_share=0.0), mask_number=99)
+    hiding = MaskedItems(Cloze(probability, last_item_share=0.0, prefix_share=0.0), mask_number=99)
     samples = hiding.draw(torch.zeros(len(lengths), dtype=torch.int64), torch.tensor(lengths), generator())
-    assert samples.num_asked.max().item() == hiding.most_asked(max(lengths))
-    assert samples.num_asked.tolist() == [max(1, round(length * probability)) for length in lengths]
+    assert samples.num_targets.max().item() == hiding.max_targets(max(lengths))
+    assert samples.num_targets.tolist() == [max(1, round(length * probability)) for length in lengths]
 
 
 def test_the_set_share_of_samples_hides_the_last_item_only() -> None:
-    samples = draw(Cloze(0.5, last_item_share=0.25), *many(20))
+    samples = draw(Cloze(0.5, last_item_share=0.25, prefix_share=0.0), *many(20))
     assert samples.last_only.double().mean().item() == pytest.approx(0.25, abs=0.03)
-    assert set(samples.num_asked[samples.last_only].tolist()) == {1}
-    assert set(samples.num_asked[~samples.last_only].tolist()) == {10}
+    assert set(samples.num_targets[samples.last_only].tolist()) == {1}
+    assert set(samples.num_targets[~samples.last_only].tolist()) == {10}
     assert set(samples.length.tolist()) == {20}
 
 
@@ -84,30 +84,8 @@ def test_a_token_can_be_put_first() -> None:
     assert (shuffled[:, 3] == 4).all()
 
 
-def ask(*histories: list[int], max_length: int) -> Batch:
-    ends = torch.tensor([len(history) for history in histories]).cumsum(0)
-    begins = torch.tensor([0, *ends[:-1].tolist()])
-    sequences = torch.tensor([item for history in histories for item in history], dtype=torch.int32)
-    return append_mask(sequences, begins, ends, max_length=max_length, mask_number=99)
-
-
-def test_a_question_is_the_newest_items_and_then_the_mask() -> None:
-    batch = ask([1, 2, 3, 4, 5], [6], max_length=4)
-    assert batch.tokens.tolist() == [3, 4, 5, 99, 6, 99]
-    assert batch.positions.tolist() == [0, 1, 2, 3, 2, 3]
-    assert batch.layout.bounds.tolist() == [0, 4, 6]
-    assert batch.layout.rows.tolist() == [3, 5]
-    assert batch.layout.row_bounds.tolist() == [0, 1, 2]
-    assert batch.targets.tolist() == [PADDING, PADDING]
-
-
-def test_a_question_without_history_is_the_mask_alone() -> None:
-    batch = ask([], [7], [], max_length=4)
-    assert batch.tokens.tolist() == [99, 7, 99, 99]
-    assert batch.positions.tolist() == [3, 2, 3, 3]
-
-
-@pytest.mark.parametrize("wrong", [{"mask_probability": 0.0}, {"last_item_share": 0.6, "prefix_share": 0.6}])
-def test_shares_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(AssertionError):
-        Cloze(**wrong)
+def test_shares_that_sum_to_more_than_one_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"last_item_share = 0.6 and objective.prefix_share = 0.6 must not sum"
+    ):
+        Cloze(last_item_share=0.6, prefix_share=0.6)

@@ -1,11 +1,9 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
 import torch
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.data.histories import Histories
 from bert4rec.tasks.batches import Batches
 from bert4rec.tasks.next_item import (
     Negatives,
@@ -13,11 +11,9 @@ from bert4rec.tasks.next_item import (
     NoNegatives,
     SharedNegatives,
     UnchosenNegatives,
-    ask_what_follows,
-    cut_questions,
+    cut_followed_windows,
 )
 from bert4rec.tasks.sampling import Chosen, ItemSampler
-from tests.training.tiny import CPU
 
 MAX_LENGTH = 6
 LENGTHS = np.random.default_rng(0).integers(1, 15, 60)
@@ -29,14 +25,14 @@ USER_OF = torch.from_numpy(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
 
 
 def batches(negatives: Negatives | None = None) -> Batches:
-    windows = cut_questions(OFFSETS[:-1], OFFSETS[1:], max_length=MAX_LENGTH, step_share=0.5)
+    windows = cut_followed_windows(OFFSETS[:-1], OFFSETS[1:], max_length=MAX_LENGTH, step_share=0.5)
     objective = NextItems(SEQUENCES, negatives or NoNegatives())
     return Batches(SEQUENCES, windows, objective, max_length=MAX_LENGTH, batch_size=8, seed=0)
 
 
 def test_windows_are_followed_by_an_action_of_the_same_user() -> None:
     begin, end = np.array([0, 1, 3]), np.array([1, 3, 12])
-    windows = cut_questions(begin, end, max_length=4, step_share=0.5)
+    windows = cut_followed_windows(begin, end, max_length=4, step_share=0.5)
     # A single action is followed by nothing.
     assert windows.begin.tolist() == [1, 7, 5, 3]
     assert windows.length.tolist() == [1, 4, 4, 4]
@@ -104,24 +100,3 @@ def test_a_batch_shares_some_of_its_own_answers_and_some_drawn_items() -> None:
         assert set(batch.negatives[8:].tolist()) == {NUM_ITEMS}
         own |= set(batch.negatives[:8].tolist())
     assert len(own) > NUM_ITEMS // 2
-
-
-@pytest.mark.parametrize(
-    ("histories", "tokens", "positions", "bounds"),
-    [
-        ([[1, 2, 3, 4, 5], [6]], [2, 3, 4, 5, 6], [0, 1, 2, 3, 3], [0, 4, 5]),
-        ([[], [7, 8], []], [PADDING, 7, 8, PADDING], [3, 2, 3, 3], [0, 1, 3, 4]),
-    ],
-    ids=["longer than the model sees", "empty"],
-)
-def test_a_question_is_the_newest_items_and_asks_at_the_last(
-    histories: list[list[int]], tokens: list[int], positions: list[int], bounds: list[int]
-) -> None:
-    batch = ask_what_follows(Histories.from_lists(histories), 4, CPU)
-    assert batch.tokens.tolist() == tokens
-    assert batch.positions.tolist() == positions
-    assert batch.layout.bounds.tolist() == bounds
-    assert batch.layout.rows.tolist() == [end - 1 for end in bounds[1:]]
-    assert batch.layout.row_bounds.tolist() == list(range(len(bounds)))
-    assert batch.targets.tolist() == [PADDING] * len(histories)
-    assert batch.layout.causal

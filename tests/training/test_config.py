@@ -2,12 +2,16 @@ import json
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Literal, get_origin, get_type_hints
 
 import pytest
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import UsageError
-from bert4rec.training.config import LIMITS, make_config, settings_by_size
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.models.settings import ModelConfig
+from bert4rec.tasks.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
+from bert4rec.training.config import SECTIONS, choose_config, list_settings, make_config, settings_by_size
 from bert4rec.training.loop import Hooks, Loop
 from bert4rec.training.presets import load_preset, preset_names
 from bert4rec.training.specs import MODELS
@@ -15,6 +19,14 @@ from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, make_task, random_histories, tiny_config
 
 each_model = pytest.mark.parametrize("model", MODELS)
+
+
+def sections_of(config: RunConfig) -> tuple[ModelConfig, Cloze, TrainingConfig]:
+    """The settings of BERT4Rec."""
+    assert isinstance(config.model, ModelConfig)
+    assert isinstance(config.objective, Cloze)
+    assert config.training
+    return config.model, config.objective, config.training
 
 
 def settings_of(model: str) -> dict[str, str]:
@@ -47,8 +59,9 @@ def test_small_presets_are_the_model_of_the_papers_sweeps_and_hide_what_the_larg
     large, small = (
         make_config("bert4rec", load_preset("bert4rec", each)) for each in (name, f"{name}-small")
     )
-    assert (small.model.dim, small.model.layers, small.model.heads) == (64, 2, 2)
-    assert small.model.max_length == large.model.max_length
+    small_model, large_model = sections_of(small)[0], sections_of(large)[0]
+    assert (small_model.dim, small_model.layers, small_model.heads) == (64, 2, 2)
+    assert small_model.max_length == large_model.max_length
     assert small.objective == large.objective
 
 
@@ -65,12 +78,13 @@ def test_the_papers_own_values_are_those_of_the_paper_and_its_code(
     name: str, dim: int, heads: int, max_length: int, mask_probability: float
 ) -> None:
     """Section 4.3: two layers, heads of 32, AdamW with rate 1e-4 and decay 0.01, batches of 256, clipping at 5."""
-    config = make_config("bert4rec", load_preset("bert4rec", f"{name}-paper"))
-    model, training = config.model, config.training
+    model, objective, training = sections_of(
+        make_config("bert4rec", load_preset("bert4rec", f"{name}-paper"))
+    )
     assert (model.dim, model.heads, model.layers, model.max_length) == (dim, heads, 2, max_length)
-    assert config.objective.mask_probability == mask_probability
-    assert config.objective.last_item_share > 0
-    assert config.objective.prefix_share == 0
+    assert objective.mask_probability == mask_probability
+    assert objective.last_item_share > 0
+    assert objective.prefix_share == 0
     assert (training.learning_rate, training.weight_decay, training.batch_size) == (1e-4, 0.01, 256)
     assert training.clip_norm == 5
 
@@ -78,8 +92,9 @@ def test_the_papers_own_values_are_those_of_the_paper_and_its_code(
 @pytest.mark.parametrize("model", ["sasrec", "gru4rec+"])
 def test_softmax_presets_compare_with_all_items_and_the_others_with_drawn_ones(model: str) -> None:
     for name in set(preset_names(model)) - {"demo"}:
-        loss = make_config(model, load_preset(model, name)).objective.loss
-        assert (loss == "cross-entropy") == name.endswith("-softmax")
+        objective = make_config(model, load_preset(model, name)).objective
+        assert isinstance(objective, NextItemSettings)
+        assert (objective.loss == "cross-entropy") == name.endswith("-softmax")
 
 
 @each_model
@@ -93,7 +108,21 @@ def test_every_value_of_a_preset_is_a_setting_and_is_taken_over(model: str) -> N
 def test_settings_win_over_the_preset_and_the_last_one_wins() -> None:
     preset = {"model": {"dim": 32, "layers": 3}}
     config = make_config("bert4rec", preset, ["model.dim=64", "model.dim = 128"])
-    assert (config.model.dim, config.model.layers) == (128, 3)
+    assert (sections_of(config)[0].dim, sections_of(config)[0].layers) == (128, 3)
+
+
+def test_settings_may_be_a_mapping_of_values() -> None:
+    texts = ["model.dim=128", "training.learning_rate=3e-4", "objective.mask_probability=0.4"]
+    values = {"model.dim": 128, "training.learning_rate": 3e-4, "objective.mask_probability": 0.4}
+    assert make_config("bert4rec", {}, values) == make_config("bert4rec", {}, texts)
+    with pytest.raises(UsageError, match=r"model.dim = None: must be a whole number"):
+        make_config("bert4rec", {}, {"model.dim": None})
+    with pytest.raises(UsageError, match=r"'dim': 128 is not of the form section.key=value"):
+        make_config("bert4rec", {}, {"dim": 128})
+    with pytest.raises(
+        UsageError, match=r"`settings` must be a mapping or a list, not the text 'model.dim=128'"
+    ):
+        make_config("bert4rec", {}, "model.dim=128")
 
 
 def test_settings_take_the_types_of_their_fields() -> None:
@@ -102,7 +131,7 @@ def test_settings_take_the_types_of_their_fields() -> None:
     assert config.training
     assert config.training.learning_rate == 3e-4
     assert isinstance(config.training.steps, int)
-    assert isinstance(config.model.hidden_dropout, float)
+    assert isinstance(sections_of(config)[0].hidden_dropout, float)
 
 
 @each_model
@@ -174,20 +203,39 @@ def test_a_value_of_the_wrong_type_or_size_is_refused_by_name(setting: str, mess
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("model", "setting", "words"),
-    [
-        ("sasrec", "model.heads=3", ["model", "dim 64 is no multiple of the 3 heads"]),
-        ("ncf", "model.layers=8", ["model", "dim 64 cannot be halved for 8 layers"]),
-        ("bert4rec", "objective.prefix_share=0.95", ["last_item_share = 0.1, prefix_share = 0.95"]),
-    ],
-)
+CONTRADICTIONS = [
+    ("sasrec", "model.heads=3", "model.dim = 64 must be a multiple of model.heads = 3."),
+    ("ncf", "model.layers=8", "model.dim = 64 cannot be halved for model.layers = 8."),
+    (
+        "bert4rec",
+        "objective.prefix_share=0.95",
+        "objective.last_item_share = 0.1 and objective.prefix_share = 0.95 must not sum to more than 1.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "setting", "message"), CONTRADICTIONS)
 def test_settings_that_contradict_each_other_are_refused_with_their_values(
-    model: str, setting: str, words: list[str]
+    model: str, setting: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match="do not go together") as refused:
+    with pytest.raises(UsageError) as refused:
         make_config(model, {}, [setting])
-    assert all(word in str(refused.value) for word in words)
+    assert str(refused.value) == message
+
+
+def test_wrong_settings_are_refused_also_where_python_leaves_out_assertions() -> None:
+    program = f"""
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.training.config import make_config
+for model, setting, _ in {[*CONTRADICTIONS, ("bert4rec", "model.dim=0", "")]!r}:
+    try:
+        make_config(model, {{}}, [setting])
+    except UsageError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True)
+    expected = [message for _, _, message in CONTRADICTIONS]
+    assert done.stdout.splitlines() == [*expected, "model.dim = 0: must be greater than or equal to 1."]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +255,12 @@ def test_each_model_has_limits_of_its_own(model: str, setting: str, message: str
     assert message in str(refused.value)
 
 
-def test_every_setting_has_limits_and_no_limit_is_left_over() -> None:
-    assert {name for model in MODELS for name in settings_of(model).values()} == LIMITS.keys()
+@each_model
+def test_every_setting_has_limits_on_its_field(model: str) -> None:
+    """A number without limits, or a text without choices, would be taken whatever it is."""
+    for cls in SECTIONS[model].classes().values():
+        hints = get_type_hints(cls, include_extras=True)
+        assert all(get_origin(hints[each.name]) in (Annotated, Literal) for each in fields(cls))
 
 
 def test_the_command_says_what_is_wrong_in_one_line(make_dataset: MakeDataset) -> None:
@@ -292,36 +344,112 @@ def test_patience_and_the_number_of_steps_decide_when_training_ends(make_dataset
     assert last_step("training.patience=100") == 20
 
 
+def without_preset(model: str, *, users: int, actions: int, **given: dict[str, object]) -> TrainingConfig:
+    values = settings_by_size(model, given, num_users=users, num_actions=actions)
+    training = make_config(model, values).training
+    assert training
+    return training
+
+
 def test_without_a_preset_the_size_of_the_data_decides_how_long_is_trained() -> None:
     def steps(model: str, users: int, actions: int) -> int:
-        values = settings_by_size(model, num_users=users, num_actions=actions)
-        return int(make_config(model, values).training.steps)
+        return without_preset(model, users=users, actions=actions).steps
 
-    assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == 800
+    assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == steps("sasrec", 200, 2_000) == 800
     assert 800 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
     assert steps("bpr-mf", 200, 3_000) > 800, "pairs are drawn by action, not by user"
     assert settings_by_size("pop", num_users=9, num_actions=99) == {}
 
 
-def test_where_the_number_of_steps_is_said_the_warm_up_and_validations_go_by_it() -> None:
-    settings = ["training.steps=60"]
-    values = settings_by_size("sasrec", settings, num_users=5000, num_actions=50_000)
-    training = make_config("sasrec", values, settings).training
+def test_where_the_number_of_steps_is_given_the_warm_up_and_validations_go_by_it() -> None:
+    training = without_preset("sasrec", users=5000, actions=50_000, training={"steps": "60"})
     assert (training.steps, training.warmup_steps, training.validate_every) == (60, 6, 3)
 
 
-def test_without_a_preset_a_short_training_has_a_short_warm_up_and_bert4rec_also_sees_cut_histories() -> None:
-    small, large = (
-        make_config("bert4rec", settings_by_size("bert4rec", num_users=users, num_actions=10 * users))
-        for users in (200, 100_000)
-    )
-    assert (small.training.warmup_steps, large.training.warmup_steps) == (80, 200)
-    assert small.training.learning_rate == large.training.learning_rate == 0.002
-    sizes = {"num_users": 200, "num_actions": 2_000}
-    wide = settings_by_size("bert4rec", ["model.dim=256"], **sizes)
-    assert make_config("bert4rec", wide).training.learning_rate == 0.001, "it may fail to learn at more"
-    assert small.objective.prefix_share == large.objective.prefix_share == 0.5
-    assert (
-        make_config("sasrec", settings_by_size("sasrec", num_users=200, num_actions=2_000)).training.steps
-        == 800
-    )
+def test_without_a_preset_a_short_training_has_a_short_warm_up() -> None:
+    small, large = (without_preset("bert4rec", users=users, actions=10 * users) for users in (200, 100_000))
+    assert (small.warmup_steps, large.warmup_steps) == (80, 200)
+
+
+@pytest.mark.parametrize(
+    ("dim", "rate"), [(None, 0.002), (32, 0.002), (64, 0.002), (65, 0.001), (256, 0.001)]
+)
+def test_without_a_preset_the_width_of_bert4rec_decides_its_learning_rate_named_or_not(
+    make_dataset: MakeDataset, dim: int | None, rate: float
+) -> None:
+    dataset = make_dataset(random_histories())
+    settings = {"model.heads": 1} | ({"model.dim": dim} if dim else {})
+    _, cloze, training = sections_of(choose_config(dataset, "bert4rec", settings=settings))
+    assert training.learning_rate == rate
+    assert cloze.prefix_share == 0.5
+    other = choose_config(dataset, "sasrec", settings=settings).training
+    assert other
+    assert other.learning_rate == 0.001
+
+
+@each_model
+def test_what_is_listed_is_what_is_used_without_a_preset(make_dataset: MakeDataset, model: str) -> None:
+    listed = {each.key: each.value for each in list_settings(model)}
+    used = {
+        f"{section}.{key}": value
+        for section, values in choose_config(make_dataset(random_histories()), model).as_dict().items()
+        for key, value in values.items()
+    }
+    by_size = {"training.steps", "training.warmup_steps", "training.validate_every"}
+    assert listed.keys() == used.keys()
+    assert {key for key in listed if listed[key] != used[key]} <= by_size
+
+
+def test_a_file_wins_over_the_preset_and_single_settings_win_over_both(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    dataset, file = make_dataset(random_histories()), tmp_path / "mine.toml"
+    file.write_text("[model]\ndim = 96\nlayers = 3\n[training]\nsteps = 70\n")
+    chosen = choose_config(dataset, "bert4rec", preset="demo", settings={"model.layers": 1}, config=file)
+    model, cloze, training = sections_of(chosen)
+    assert (model.dim, model.layers, model.max_length, training.steps) == (96, 1, 20, 70)
+    assert cloze.prefix_share == 0.8, "from the preset"
+    _, _, alone = sections_of(choose_config(dataset, "bert4rec", config=str(file)))
+    assert (alone.steps, alone.warmup_steps, alone.learning_rate) == (70, 7, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("[model]\ndmi = 3", UsageError, "bert4rec has no setting model.dmi. Did you mean model.dim?"),
+        ("[modle]\ndim = 3", UsageError, "bert4rec has no setting modle. Did you mean model?"),
+        ("[model]\nheads = 3", UsageError, "model.dim = 64 must be a multiple of model.heads = 3."),
+        ("[training]\nsteps = 0.5", UsageError, "training.steps = 0.5: must be a whole number."),
+        ("model = 3", UsageError, "model must be a section, such as [model], with keys below it."),
+        ("dim 3", DataError, "cannot be read as TOML"),
+        (None, NotFoundError, "not found. `config` must be a TOML file."),
+    ],
+)
+def test_a_mistake_in_a_file_is_reported_with_its_name(
+    make_dataset: MakeDataset, tmp_path: Path, text: str | None, error: type[Exception], message: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(error) as refused:
+        choose_config(make_dataset(random_histories()), "bert4rec", config=file)
+    assert str(refused.value).startswith(str(file))
+    assert message in str(refused.value)
+
+
+def test_presets_still_are_the_settings_of_the_committed_results() -> None:
+    """Results are found by their settings: a default that changes must not change a preset."""
+    found = set()
+    for path in sorted((Path(__file__).parents[2] / "results").glob("*.jsonl")):
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            preset = line.get("preset")
+            if (
+                preset
+                and line.get("config")
+                == make_config(line["model"], load_preset(line["model"], preset)).as_dict()
+            ):
+                found.add((line["model"], preset))
+    data_sets = ("ml-1m", "beauty")
+    assert found >= {(model, name) for model in MODELS for name in data_sets}
+    assert found >= {("bert4rec", f"{name}-small") for name in data_sets}
+    assert found >= {(model, f"{name}-softmax") for model in ("sasrec", "gru4rec+") for name in data_sets}

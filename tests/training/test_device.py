@@ -21,11 +21,11 @@ def test_the_name_of_a_processor_tells_its_threads(
 def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert place("auto") == place("cpu")
-    with pytest.raises(UsageError, match=r"no GPU can be used here. Say --device cpu"):
+    with pytest.raises(UsageError, match=r"`device=cuda`: no GPU found. Use `device=cpu`"):
         place("cuda")
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "meta"])
 def test_an_unknown_device_is_refused_with_those_that_are_known(name: str) -> None:
-    with pytest.raises(UsageError, match="Say auto, cpu"):
+    with pytest.raises(UsageError, match="`device` must be auto, cpu"):
         place(name)

@@ -82,9 +82,11 @@ def test_durations_are_told_as_people_say_them(seconds: float, words: str) -> No
 def test_trying_a_step_changes_nothing(dataset: Dataset, model: str) -> None:
     """Neither weights, nor gradients, nor what dropout draws next."""
     config = tiny_config(model=model)
+    training = config.training
+    assert training
 
     def trained(*, tried: bool) -> Loop:
-        loop = Loop(make_task(dataset, config, model), config.training, device=CPU, seed=1)
+        loop = Loop(make_task(dataset, config, model), training, device=CPU, seed=1)
         loop.run_steps(2)
         if tried:
             loop.task.model.zero_grad()

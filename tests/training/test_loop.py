@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from bert4rec.errors import DataError, NotFoundError
 from bert4rec.models.bert4rec import BERT4Rec
-from bert4rec.models.settings import ModelConfig
+from bert4rec.models.pop import Pop
+from bert4rec.models.settings import ModelConfig, PopConfig
+from bert4rec.tasks.objectives import TrainingConfig
 from bert4rec.training import loop as loop_module
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.config import TrainingConfig
 from bert4rec.training.loop import Hooks, Interrupted, Loop, make_optimizer
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, after, make_task, random_histories, tiny_config
@@ -27,7 +28,7 @@ class Slope:
 
     def __init__(self, steepness: float) -> None:
         self.steepness = steepness
-        self.model = nn.Module()
+        self.model = Pop(1, PopConfig())
         self.model.matrix = nn.Parameter(torch.ones(2, 2))
         self.model.vector = nn.Parameter(torch.ones(3))
 
@@ -281,7 +282,7 @@ def test_a_foreign_checkpoint_is_refused_by_name(make_loop: LoopMaker, tmp_path:
     for name in ("text", "theirs", "odd"):
         with pytest.raises(DataError, match=f"{name} is truncated or was not written by bert4rec"):
             make_loop().resume(tmp_path / name, "tag")
-    with pytest.raises(NotFoundError, match="nowhere does not exist"):
+    with pytest.raises(NotFoundError, match="nowhere not found"):
         make_loop().resume(tmp_path / "nowhere", "tag")
 
 

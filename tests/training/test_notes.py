@@ -8,7 +8,7 @@ import pytest
 from bert4rec.data.dataset import Dataset
 from bert4rec.training import train
 from bert4rec.training.device import Placement
-from bert4rec.training.loop import Interrupted, Progress
+from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.run import Stage
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, train_tiny
@@ -47,7 +47,7 @@ def test_of_a_processor_nobody_can_tell_whether_it_was_shared(dataset: Dataset, 
 class Timekeeper(Witness):
     left: list[float] = field(default_factory=list)
 
-    def progress(self, stage: Stage, progress: Progress, pace: train.Pace) -> None:
+    def progress(self, stage: Stage, progress: TrainingProgress, pace: train.Throughput) -> None:
         if stage == "selection" and progress.step % 3 == 0:
             self.left.append(pace.seconds_left)
 

@@ -6,20 +6,20 @@ from bert4rec.training.specs import MODELS
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(NotFoundError, match=r"no preset 'ml-1n' of sasrec. Did you mean ml-1m"):
+    with pytest.raises(NotFoundError, match=r"Unknown preset 'ml-1n' of sasrec. Did you mean ml-1m"):
         load_preset("sasrec", "ml-1n")
 
 
 def test_a_preset_of_other_models_is_refused_with_their_names() -> None:
     with pytest.raises(
-        NotFoundError, match=r"no preset 'ml-1m-softmax' of caser. It exists for gru4rec\+ and sasrec"
+        NotFoundError, match=r"Unknown preset 'ml-1m-softmax' of caser. It exists for gru4rec\+ and sasrec"
     ):
         load_preset("caser", "ml-1m-softmax")
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(
-        UsageError, match=r"no model 'sasrek'. Did you mean sasrec\? Models: bert4rec, bpr-mf"
+        UsageError, match=r"Unknown model 'sasrek'. Did you mean sasrec\? Models: bert4rec, bpr-mf"
     ):
         refuse_unknown("sasrek")
 

@@ -16,6 +16,7 @@ from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.judge import judge, load_ranks, metrics_of
 from bert4rec.evaluation.metrics import METRICS, summarise
+from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.device import place
@@ -141,7 +142,9 @@ def test_histories_too_short_to_learn_from_are_refused_and_leave_no_folder(
 ) -> None:
     """Two of three actions are held out, and what follows a single one is not to be learned."""
     dataset = make_dataset([[user % 7, (user + 1) % 7, (user + 2) % 7] for user in range(20)])
-    complaint = f"{re.escape(str(dataset.path))}: expected histories with two actions or more .* found none"
+    complaint = (
+        f"{re.escape(str(dataset.path))}: nothing to train on. Expected histories with two .* found none"
+    )
     with pytest.raises(DataError, match=complaint):
         train_tiny(dataset, tmp_path / "run", model=model)
     assert not (tmp_path / "run").exists()
@@ -197,7 +200,7 @@ def test_a_split_by_time_is_trained_and_judged(make_dataset: MakeDataset, tmp_pa
 def test_a_split_that_leaves_nobody_to_ask_is_refused(make_dataset: MakeDataset, tmp_path: Path) -> None:
     histories = random_histories()
     dataset = make_dataset(histories, times=[time for history in histories for time in range(len(history))])
-    with pytest.raises(DataError, match="leaves nobody to validate"):
+    with pytest.raises(DataError, match="leaves no users to validate"):
         train_tiny(dataset, tmp_path / "run", split=SplitSpec("time", test_from="0.4"))
 
 
@@ -410,7 +413,7 @@ def test_ml_100k_is_learned_on_one_core_to_more_than_twice_what_pop_reaches(
         subprocess.run([sys.executable, "-m", "bert4rec", *command], check=True, capture_output=True)
     opened = Dataset.open(dataset)
     split = make_split(opened)
-    pop = metrics_of(judge(Pop.fit(opened, split.training_end("test")).scores, opened, split, "test"))
+    pop = metrics_of(judge(make_scorer(Pop.fit(opened, split.training_end("test"))), opened, split, "test"))
     test = Run.open(run).result["lines"][-1]
     assert (test["stage"], test["split"]) == ("refit", "test")
     assert test["metrics"]["sampled"]["NDCG@10"] > 2 * pop["sampled"]["NDCG@10"]

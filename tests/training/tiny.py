@@ -14,10 +14,10 @@ from bert4rec.data.splits import Part, SplitSpec, leave_one_out
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
-from bert4rec.training.loop import Progress
+from bert4rec.training.loop import TrainingProgress
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS
-from bert4rec.training.train import Pace, RunContext, train
+from bert4rec.training.train import RunContext, Throughput, train
 
 CPU = torch.device("cpu")
 TRAINING = {
@@ -106,7 +106,7 @@ class Witness:
     def stage(self, stage: Stage, steps: int) -> None:
         self.stages.append((stage, steps))
 
-    def progress(self, stage: Stage, progress: Progress, pace: Pace) -> None: ...
+    def progress(self, stage: Stage, progress: TrainingProgress, pace: Throughput) -> None: ...
 
     def busy(self, what: str, seconds_left: float) -> None: ...
 

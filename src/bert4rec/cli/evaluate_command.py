@@ -54,6 +54,7 @@ def evaluate_command(
     from bert4rec.data.leakage import too_little_to_judge
     from bert4rec.data.splits import make_split
     from bert4rec.evaluation.judge import judge, metrics_of, slices_of
+    from bert4rec.models.model import make_scorer
     from bert4rec.models.pop import Pop
     from bert4rec.training.device import place
     from bert4rec.training.run import Run
@@ -89,7 +90,7 @@ def evaluate_command(
         "model": "POP",
         "stage": "POP",
         "split": split,
-        "metrics": metrics_of(judge(pop.scores, dataset, cut, split, candidates=negatives)),
+        "metrics": metrics_of(judge(make_scorer(pop), dataset, cut, split, candidates=negatives)),
     }
     slices = slices_of(ranks, dataset, cut, split)
     if json:

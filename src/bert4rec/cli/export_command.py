@@ -15,7 +15,7 @@ from bert4rec.cli.recommend_command import open_dataset
 from bert4rec.errors import UsageError
 
 if TYPE_CHECKING:
-    from bert4rec.export.verify import Comparison
+    from bert4rec.export.verify import ExportCheck
     from bert4rec.training.run import Run
 
 
@@ -92,7 +92,7 @@ def require_exporters() -> None:
         raise UsageError("This command needs ONNX: pip install 'bert4rec[export,serve]'.")
 
 
-def _compare(run: "Run", data: Path | None, *, int8: bool) -> "Comparison":
+def _compare(run: "Run", data: Path | None, *, int8: bool) -> "ExportCheck":
     from bert4rec.export.verify import compare_export
 
     dataset = open_dataset(data or Path(run.plan.dataset))
@@ -101,7 +101,7 @@ def _compare(run: "Run", data: Path | None, *, int8: bool) -> "Comparison":
     return compare_export(run, dataset, int8=int8)
 
 
-def _show(compared: "Comparison") -> None:
+def _show(compared: "ExportCheck") -> None:
     rows = [
         (label, f"{compared.before[protocol]:.4f}", f"{compared.after[protocol]:.4f}")
         for protocol, label in PROTOCOLS.items()

@@ -170,7 +170,7 @@ class _Options:
         run = Run.open(self.model)
         dataset = open_dataset(data or Path(run.plan.dataset))
         number = user_number(dataset, user)
-        if hasattr(MODELS[run.plan.model].network, "query"):
+        if not MODELS[run.plan.model].knows_users:
             return self.for_history(history_of(dataset, number))
         run.verify()
         run.plan.check_dataset(dataset)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.data.dataset import Dataset
-    from bert4rec.training.loop import Progress
+    from bert4rec.training.loop import TrainingProgress
     from bert4rec.training.run import Plan, Run, Stage
     from bert4rec.training.tracking import Tracker
-    from bert4rec.training.train import Pace
+    from bert4rec.training.train import Throughput
 
 
 def train_command(
@@ -241,7 +241,7 @@ class LiveLine:
             self._status = messages.status("starting …")
             self._status.start()
 
-    def progress(self, stage: "Stage", progress: "Progress", pace: "Pace") -> None:
+    def progress(self, stage: "Stage", progress: "TrainingProgress", pace: "Throughput") -> None:
         last = progress.history[-1] if progress.history else {}
         is_mark = last.get("step") == progress.step
         if is_mark and self._tracker:

@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import UsageError
-from bert4rec.models.bert4rec import BERT4Rec
-from bert4rec.models.sasrec import SASRec
+from bert4rec.models.history_batch import PaddedHistories
+from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.onnx_engine import MANIFEST, SCHEMA
-from bert4rec.recommend.torch_engine import load_sequential, max_history_of
+from bert4rec.recommend.torch_engine import load_sequential
 from bert4rec.training.run import Run
 
 if TYPE_CHECKING:
@@ -40,9 +38,10 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _LINEAR = torch.ops.aten.linear.default
 
 
-def check_exportable(network: type[nn.Module], title: str) -> None:
-    if not issubclass(network, BERT4Rec | SASRec):
-        raise UsageError(f"{title} cannot be exported: ask the run itself with `bert4rec recommend`.")
+def check_exportable(network: type[SequentialModel], title: str) -> None:
+    """Refuse models that ONNX Runtime cannot compute."""
+    if not network.can_be_exported:
+        raise UsageError(f"{title} cannot be exported. Recommend from the run itself: `load(run)`.")
 
 
 def export_run(
@@ -81,7 +80,7 @@ def sample_users(dataset: Dataset, count: int = 6, longest: int = 12) -> list[di
 
 
 def export_model(
-    model: Any,
+    model: SequentialModel,
     catalogue: Catalogue,
     target: Path,
     *,
@@ -96,22 +95,19 @@ def export_model(
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
     """
     check_exportable(type(model), type(model).__name__)
-    max_history = max_history_of(model)
     model = model.cpu().eval()
-    # [V + 2, D]: the table whose rows answer queries; of most models also that of their inputs.
-    table: NDArray[np.float32] = model.table.detach().float().numpy()
+    # Of most models also the table of their inputs.
+    table, bias = (tensor.detach().float().numpy() for tensor in model.item_vectors())
     if table.nbytes >= 2**31:
-        raise UsageError(
-            f"The table of items has {table.nbytes:,} bytes; ONNX can take in no more than 2 GiB."
-        )
+        raise UsageError(f"The table of items has {table.nbytes:,} bytes; ONNX takes at most 2 GiB.")
     with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
         np.save(folder / "items.npy", table)
-        np.save(folder / "bias.npy", model.answers()[1].detach().float().numpy())
+        np.save(folder / "bias.npy", bias)
         catalogue.write(folder / "catalogue.json")
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
-        for file_name, graph in _graphs(model, max_history, int8=int8):
-            _read_from_file(graph, table, folder / "items.npy")
+        for file_name, graph in _graphs(model, int8=int8):
+            _read_from_file(graph, model, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
         facts = {
             "format": "bert4rec model",
@@ -120,7 +116,7 @@ def export_model(
             "name": name,
             "version": _version(folder, repeats),
             "items": len(catalogue),
-            "max_history": max_history,
+            "max_history": model.max_history,
             "repeats": repeats,
             "int8": int8,
         }
@@ -130,39 +126,42 @@ def export_model(
 class _Encoder(nn.Module):
     """[B, L] → [B, D]"""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: SequentialModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, history: Tensor) -> Tensor:
-        queries: Tensor = self.model.query(history)
-        return queries
+        return self.model.queries(PaddedHistories(history))
 
 
 class _Attention(_Encoder):
-    """[1, L] → [layers, heads, L + 1]: the row of the asked place."""
+    """[1, L] → [layers, heads, L + 1]: where the query looks."""
 
     def forward(self, history: Tensor) -> Tensor:
-        asked = F.pad(history, (0, 1), value=self.model.mask_number)
-        maps: Tensor = self.model.attention_maps(asked)
-        return maps[0, :, :, -1]
+        weights = self.model.attention(PaddedHistories(history))
+        assert weights is not None
+        return weights[0]
 
 
-def _graphs(model: Any, max_history: int, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
+def _graphs(model: SequentialModel, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
+    max_history = model.max_history
     example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
     # A length that can only be 1 does not vary.
     length = {1: torch.export.Dim("length", min=1, max=max_history)} if max_history > 1 else {}
     encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query")
     yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
     yield "head.onnx", _head()
-    if isinstance(model, BERT4Rec):
+    with torch.inference_mode():
+        has_attention = model.attention(PaddedHistories(example)) is not None
+    if has_attention:
         yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
 
 
 def _trace(module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
-    translations: dict[Callable[..., Any], Callable[..., Any]] = {_LINEAR: _multiply_and_add}
-    if isinstance(module.model, BERT4Rec):
-        translations[_ATTENTION] = _attend
+    translations: dict[Callable[..., Any], Callable[..., Any]] = {
+        _LINEAR: _multiply_and_add,
+        _ATTENTION: _attend,
+    }
     with torch.inference_mode(), _quiet():
         program = torch.onnx.export(
             module.eval(),
@@ -201,8 +200,10 @@ def _multiply_and_add(x: Any, weight: Any, bias: Any) -> Any:
 
 
 def _attend(query: Any, key: Any, value: Any, visible: Any) -> Any:
-    """Attention where every token sees at least [mask]. torch's own translation, which SASRec needs for an empty
-    history, looks through all weights for those of tokens that see nothing."""
+    """Attention where every token sees at least one other or itself, as `PaddedLayout` arranges it.
+
+    torch's own translation looks through all weights for those of tokens that see nothing.
+    """
     op = _operators()
     scale = op.Constant(value_float=int(query.shape[-1]) ** -0.5)
     bias = op.Where(visible, op.Constant(value_float=0.0), op.Constant(value_float=float("-inf")))
@@ -241,16 +242,28 @@ def _head() -> "onnx.ModelProto":
     return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
-def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:
-    """Let the graph find its table of items in a NumPy file beside it, instead of carrying a copy."""
+def _read_from_file(graph: "onnx.ModelProto", model: SequentialModel, path: Path) -> None:
+    """Let the graph find the table of items in a NumPy file beside it, instead of carrying a copy.
+
+    The table is found by its content. What looks like it and is no parameter of the model would be a changed copy: the
+    folder, and the memory of every worker, would be twice as large, so it is an error.
+    """
     from onnx.external_data_helper import set_external_data
 
-    content = table.tobytes()
+    table = model.item_vectors()[0]
+    content = _bytes_of(table)
+    others = {_bytes_of(each) for each in model.parameters() if each.shape == table.shape}
     for tensor in graph.graph.initializer:
         if tensor.raw_data == content:
             begin = path.stat().st_size - len(content)
             set_external_data(tensor, path.name, offset=begin, length=len(content))
             tensor.ClearField("raw_data")
+        elif sorted(tensor.dims) == sorted(table.shape) and tensor.raw_data not in others:
+            raise RuntimeError(f"The graph holds a changed copy of the table of items: {tensor.name}.")
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    return tensor.detach().float().numpy().tobytes()
 
 
 def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
@@ -273,14 +286,14 @@ def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def _version(folder: Path, repeats: Repeats) -> str:
-    """Short, and another for any other content, or other answers by the same weights."""
+    """Short, and different for any other content, or other rules for the same weights."""
     sums = "".join(sha256_of(path) for path in sorted(folder.iterdir())) + (repeats == "keep") * repeats
     return hashlib.sha256(sums.encode()).hexdigest()[:8]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to ourselves what exporters tell their developers."""
+    """Without the messages that exporters have for their developers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -33,7 +33,7 @@ TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ExportCheck:
     """The metric on the validation items under each protocol, before and after the export."""
 
     users: int
@@ -45,7 +45,7 @@ class Comparison:
         return all(self.after[name] >= (1 - TOLERANCE) * self.before[name] for name in self.before)
 
 
-def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> Comparison:
+def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> ExportCheck:
     """Export the selected model to a folder that is thrown away, and judge both."""
     cpu = Placement(torch.device("cpu"), None)
     targets = make_split(dataset, run.plan.split).valid
@@ -58,7 +58,7 @@ def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> Comparison:
         engine = OnnxEngine(folder, read_model(folder), threads=torch.get_num_threads())
         before = _judge(run.scorer("valid", cpu), dataset, targets)
         after = _judge(_scorer(engine), dataset, targets)
-    return Comparison(len(targets), before, after)
+    return ExportCheck(len(targets), before, after)
 
 
 def _judge(scorer: Scorer, dataset: Dataset, targets: Targets) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Who attends to whom: the one place of the encoder that knows where a sequence begins and ends.
 
-Two layouts of the same computation. `Packed` lays the sequences of a batch end to end, without padding: it is
-what training uses. `Padded` is a plain rectangle, filled up on the left: what single requests and exported
-models use. Both give the same numbers up to rounding.
+Two layouts of the same computation. `PackedLayout` lays the sequences of a batch end to end, without padding: it is
+what training, evaluation and recommendation use. `PaddedLayout` is a plain rectangle, filled up on the left: what
+exported models use. Both give the same numbers up to rounding.
 
 Shapes: T tokens, R wanted rows, B sequences, L padded length, H heads, C channels a head, D = H * C.
 """
@@ -14,6 +14,8 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from bert4rec.data.dataset import PADDING
 
 
 class Layout(Protocol):
@@ -36,9 +38,20 @@ class Layout(Protocol):
         """
         ...
 
+    def rectangle(self, tokens: Tensor) -> Tensor:
+        """The tokens as rows [B, L], one a sequence, filled up on the right with PADDING.
+
+        For models that compute something for every place, such as a recurrence; `pick` is the way back.
+        """
+        ...
+
+    def pick(self, states: Tensor) -> Tensor:
+        """The wanted ones among the states [B, L, D] of a `rectangle`."""
+        ...
+
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLayout:
     """Sequences end to end. Every token, and every wanted row, must lie in a sequence: see `bounds`."""
 
     bounds: Tensor
@@ -71,9 +84,18 @@ class Packed:
         )[0]
         return attended
 
+    def rectangle(self, tokens: Tensor) -> Tensor:
+        place = self.bounds[:-1, None] + torch.arange(self.max_length, device=tokens.device)
+        is_inside = place < self.bounds[1:, None]
+        return torch.where(is_inside, tokens[place.clamp(max=len(tokens) - 1)], PADDING)
+
+    def pick(self, states: Tensor) -> Tensor:
+        sequence = torch.searchsorted(self.bounds, self.rows, right=True, out_int32=True) - 1
+        return states[sequence, self.rows - self.bounds[sequence]]
+
 
 @dataclass(frozen=True)
-class Padded:
+class PaddedLayout:
     """A rectangle of sequences, filled up on the left; the last token of each row is the wanted one."""
 
     present: Tensor
@@ -103,12 +125,20 @@ class Padded:
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout)
         return attended.transpose(1, 2)
 
+    def rectangle(self, tokens: Tensor) -> Tensor:
+        length = tokens.shape[1]
+        place = (torch.arange(length, device=tokens.device) - self.present.sum(dim=1)[:, None]) % length
+        return tokens.gather(1, place)
+
+    def pick(self, states: Tensor) -> Tensor:
+        last = self.present.sum(dim=1) - 1
+        return states[torch.arange(len(states), device=states.device), last][:, None]
+
 
 @dataclass(frozen=True)
-class Watched:
-    """Like `Padded`, but every token is wanted and the attention weights are kept, a map [B, H, L, L] a layer."""
+class RecordingLayout(PaddedLayout):
+    """The same, but every token is wanted and the attention weights are kept: a map [B, H, L, L] for each layer."""
 
-    present: Tensor
     maps: list[Tensor] = field(default_factory=list)
 
     def wanted(self, hidden: Tensor) -> Tensor:
@@ -158,6 +188,6 @@ def _attend_run_by_run(
             q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
             run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
             attended.append(run.transpose(1, 2).flatten(0, 1))
-        else:  # dead rows may have nothing to look at: see `training.batches`
+        else:  # dead rows may have nothing to look at: see `tasks.batches`
             attended.append(torch.zeros_like(qkv[0]))
     return torch.cat(attended)

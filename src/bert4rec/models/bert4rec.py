@@ -1,4 +1,4 @@
-"""BERT4Rec: a bidirectional Transformer that guesses hidden items of a history (sections 3.2 to 3.5 of the paper).
+"""BERT4Rec: a bidirectional Transformer that predicts masked items of a history (sections 3.2 to 3.5 of the paper).
 
 Where the paper is silent, the authors' published code decides; each such place says so. One deliberate
 difference from that code: positions are counted from the end, so the newest item always has the last one.
@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.models.attention import Layout, Padded, Watched
+from bert4rec.models.attention import Layout, RecordingLayout
+from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
+from bert4rec.models.model import SequenceEncoder
 from bert4rec.models.settings import ModelConfig
 
 INITIAL_STD = 0.02
@@ -83,12 +85,15 @@ def initialise(model: nn.Module, generator: torch.Generator | None) -> None:
             nn.init.zeros_(parameter)
 
 
-class BERT4Rec(nn.Module):
+class BERT4Rec(SequenceEncoder):
     """Items are numbered 1 to V; 0 is padding and V + 1 is [mask]. Those two are never predicted."""
+
+    causal = False
+    can_be_exported = True
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        self.num_items, self.config = num_items, config
+        self.num_items, self.config, self.max_length = num_items, config, config.max_length
         self.item_table = nn.Embedding(num_items + 2, config.dim)
         self.position_table = nn.Embedding(config.max_length, config.dim)
         self.input_norm = Norm(config.dim)
@@ -100,15 +105,18 @@ class BERT4Rec(nn.Module):
 
     @property
     def mask_number(self) -> int:
+        """The number of the token [mask]."""
         return self.num_items + 1
+
+    @property
+    def end_token(self) -> int:
+        """What comes next is what [mask] at the end stands for (section 3.6)."""
+        return self.mask_number
 
     def encode(
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """The final hidden states of the layout's wanted tokens.
-
-        `dtype` is that of the activations (bfloat16 on a GPU that has it); None means that of the parameters.
-        """
+        """The final hidden states of the layout's wanted tokens."""
         x = self.item_table(tokens) + self.position_table(positions)
         x = self.input_norm(x).to(dtype or x.dtype)
         # On the normed sum, before the first layer (authors' code).
@@ -124,40 +132,19 @@ class BERT4Rec(nn.Module):
         projected: Tensor = self.projection_norm(F.gelu(self.projection(hidden)))
         return projected
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """The logits of equation 7, [..., V + 1] in float32. Column i is item i; column 0, padding, is -inf."""
-        items = self.item_table.weight[: self.num_items + 1].to(hidden.dtype)
-        bias = F.pad(self.item_bias, (1, 0), value=float("-inf"))
-        return (self.project(hidden) @ items.T).to(bias.dtype) + bias
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        """The shared item table, that of the input, and the bias of equation 7."""
+        return self.item_table.weight, self.item_bias
 
-    def query(self, history_BL: Tensor) -> Tensor:
-        """The vectors [B, D] that ask the item table what comes after these histories, filled up on the left with 0."""
-        items_BL = F.pad(history_BL, (0, 1), value=self.mask_number)
-        hidden = self.encode(items_BL, self._positions(items_BL), Padded(items_BL != PADDING))
-        return self.project(hidden[:, 0])
-
-    @property
-    def table(self) -> Tensor:
-        """The shared item table, [V + 2, D]: of the input, and of what the output is compared with."""
-        return self.item_table.weight
-
-    def answers(self) -> tuple[Tensor, Tensor]:
-        """What queries are multiplied with: a row [V, D] and a bias [V] for each item. Item 1 comes first."""
-        return self.table[1 : self.num_items + 1], self.item_bias
-
-    def forward(self, items_BL: Tensor) -> Tensor:
-        """Scores [B, V + 1] for what comes at the last place, where [mask] stands; filled up on the left with 0."""
-        hidden = self.encode(items_BL, self._positions(items_BL), Padded(items_BL != PADDING))
-        return self.scores(hidden[:, 0])
+    def attention(self, histories: HistoryBatch) -> Tensor:
+        asked = histories.sequences(self.max_length, self.end_token, causal=False)
+        return self.attention_maps(asked.tokens)[:, :, :, -1]
 
     def attention_maps(self, items_BL: Tensor) -> Tensor:
-        """Attention weights [B, layers, H, L, L], query before key, as in figure 2 of the paper."""
-        watched = Watched(items_BL != PADDING)
-        self.encode(items_BL, self._positions(items_BL), watched)
-        return torch.stack(watched.maps, dim=1)
+        """Attention weights [B, layers, H, L, L], query before key, as in figure 2 of the paper.
 
-    def _positions(self, items_BL: Tensor) -> Tensor:
-        length = items_BL.shape[1]
-        assert length <= self.config.max_length, f"{length} tokens, but max_length {self.config.max_length}"
-        first = self.config.max_length - length
-        return torch.arange(first, self.config.max_length, device=items_BL.device)
+        `items_BL` ends with [mask] where what comes next is asked, and is filled up on the left with 0.
+        """
+        read, recording = PaddedHistories(items_BL), RecordingLayout(items_BL != PADDING)
+        self.encode(items_BL, read.sequences(self.max_length, causal=False).positions, recording)
+        return torch.stack(recording.maps, dim=1)

@@ -7,14 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.models.bert4rec import initialise
+from bert4rec.models.history_batch import HistoryBatch
+from bert4rec.models.model import SequentialModel
 from bert4rec.models.settings import BPRMFConfig
 
 
-class BPRMF(nn.Module):
+class BPRMF(SequentialModel):
     """Users are numbered from 0; items from 1, because 0 is padding."""
 
-    context = 0
-    """Items of the history that are looked at."""
+    knows_users = True
+    max_history = 0
 
     def __init__(
         self, num_users: int, num_items: int, config: BPRMFConfig, generator: torch.Generator | None = None
@@ -26,12 +28,14 @@ class BPRMF(nn.Module):
         self.item_bias = nn.Parameter(torch.zeros(num_items + 1))
         initialise(self, generator)
 
-    def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:  # noqa: ARG002
-        """Scores [B, K] of some items for each user."""
-        # A product and a sum: as many small matrix products they take twice as long on a CPU.
-        products: Tensor = (self.user_table(users_B)[:, None] * self.item_table(items_BK)).sum(dim=-1)
-        return products + self.item_bias[items_BK]
+    def queries(
+        self,
+        histories: HistoryBatch,  # noqa: ARG002
+        users: Tensor | None = None,
+        dtype: torch.dtype | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        query: Tensor = self.user_table(users)
+        return query
 
-    def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:  # noqa: ARG002
-        """Scores [B, V + 1] of all items; column 0 is padding."""
-        return torch.addmm(self.item_bias, self.user_table(users_B), self.item_table.weight.T)
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        return self.item_table.weight, self.item_bias[1:]

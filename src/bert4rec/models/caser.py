@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.bert4rec import initialise
+from bert4rec.models.history_batch import HistoryBatch
+from bert4rec.models.model import SequentialModel
 from bert4rec.models.settings import CaserConfig
 
 
-class Caser(nn.Module):
+class Caser(SequentialModel):
     """Users are numbered from 0; items from 1, because 0 is padding."""
+
+    knows_users = True
 
     def __init__(
         self, num_users: int, num_items: int, config: CaserConfig, generator: torch.Generator | None = None
@@ -39,24 +43,20 @@ class Caser(nn.Module):
             nn.init.xavier_uniform_(layer.weight, generator=generator)
 
     @property
-    def context(self) -> int:
-        """Items of the history that are looked at."""
+    def max_history(self) -> int:
         return self.config.max_length
 
-    def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:
-        """Scores [B, K] of some items for each user after what came before."""
-        query = self._query(users_B, context_BC)
-        # A product and a sum: as many small matrix products they take twice as long on a CPU.
-        products: Tensor = (query[:, None] * self.output_table(items_BK)).sum(dim=-1)
-        return products + self.output_bias[items_BK]
-
-    def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
-        """Scores [B, V + 1] of all items; column 0 is padding."""
-        return torch.addmm(self.output_bias, self._query(users_B, context_BC), self.output_table.weight.T)
-
-    def _query(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
-        x_BDC = self.item_table(context_BC).transpose(1, 2)
+    def queries(
+        self,
+        histories: HistoryBatch,
+        users: Tensor | None = None,
+        dtype: torch.dtype | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        x_BDC = self.item_table(histories.newest(self.max_history)).transpose(1, 2)
         patterns = [F.relu(filters(x_BDC)).amax(dim=2) for filters in self.horizontal]
         found = torch.cat([*patterns, self.vertical(x_BDC).flatten(1)], dim=1)
         narrowed = F.relu(self.narrow(F.dropout(found, self.config.hidden_dropout, self.training)))
-        return torch.cat([narrowed, self.user_table(users_B)], dim=1)
+        return torch.cat([narrowed, self.user_table(users)], dim=1)
+
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        return self.output_table.weight, self.output_bias[1:]

@@ -9,17 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.models.bert4rec import initialise
+from bert4rec.models.history_batch import HistoryBatch
+from bert4rec.models.model import SequentialModel
 from bert4rec.models.settings import NCFConfig
 
 PAIRS_AT_ONCE = 1 << 22
 """Pairs of user and item whose hidden layers are held at a time when all items are scored."""
 
 
-class NCF(nn.Module):
+class NCF(SequentialModel):
     """Users are numbered from 0; items from 1, because 0 is padding."""
 
-    context = 0
-    """Items of the history that are looked at."""
+    knows_users = True
+    max_history = 0
 
     def __init__(
         self, num_users: int, num_items: int, config: NCFConfig, generator: torch.Generator | None = None
@@ -38,22 +40,30 @@ class NCF(nn.Module):
         for layer in [*self.network, self.output]:
             nn.init.xavier_uniform_(layer.weight, generator=generator)
 
-    def score(self, users_B: Tensor, context_BC: Tensor, items_BK: Tensor) -> Tensor:  # noqa: ARG002
-        """Scores [B, K] of some items for each user."""
-        user, item = users_B[:, None], items_BK
-        return self._join(
-            self.user_product(user) * self.item_product(item),
-            self.user_network(user) + self.item_network(item),
-        )
+    def queries(
+        self,
+        histories: HistoryBatch,  # noqa: ARG002
+        users: Tensor | None = None,
+        dtype: torch.dtype | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """The user's vectors of both towers, side by side."""
+        return torch.cat([self.user_product(users), self.user_network(users)], dim=1)
 
-    def scores(self, users_B: Tensor, context_BC: Tensor) -> Tensor:
-        """Scores [B, V + 1] of all items; column 0 is padding."""
-        num_items = self.item_product.num_embeddings
-        all_items = torch.arange(num_items, device=users_B.device)
-        rows = max(1, PAIRS_AT_ONCE // num_items)
-        return torch.cat(
-            [self.score(part, context_BC, all_items.expand(len(part), -1)) for part in users_B.split(rows)]
-        )
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        """The items' vectors of both towers, side by side; how they meet a query is in `scores`."""
+        table = torch.cat([self.item_product.weight, self.item_network.weight], dim=1)
+        return table, table.new_zeros(len(table) - 1)
+
+    def scores(self, queries: Tensor, items: Tensor | None = None) -> Tensor:
+        """Not a product: both towers meet in a network. Column 0, padding, is -inf where all items are scored."""
+        if items is None:
+            num_items = self.item_product.num_embeddings
+            all_items = torch.arange(num_items, device=queries.device)
+            rows = max(1, PAIRS_AT_ONCE // num_items)
+            parts = [self.scores(part, all_items.expand(len(part), -1)) for part in queries.split(rows)]
+            return torch.cat(parts).index_fill_(1, all_items[:1], -torch.inf)
+        product, network = queries[:, None].chunk(2, dim=-1)
+        return self._join(product * self.item_product(items), network + self.item_network(items))
 
     def _join(self, product: Tensor, hidden: Tensor) -> Tensor:
         hidden = self._drop(F.relu(hidden))

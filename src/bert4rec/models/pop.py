@@ -1,4 +1,4 @@
-"""POP: everybody is offered the most popular items (section 4.3 of the paper).
+"""POP: everybody is recommended the most popular items (section 4.3 of the paper).
 
 Items of equal count have equal scores, and evaluation counts ties against the model: POP is not credited
 with an order it does not have.
@@ -7,16 +7,19 @@ with an order it does not have.
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.histories import Histories, training_histories
+from bert4rec.data.histories import training_histories
+from bert4rec.models.history_batch import HistoryBatch
+from bert4rec.models.model import SequentialModel
 from bert4rec.models.settings import PopConfig
 
 
-class Pop(nn.Module):
-    """Scores every item by how often it was chosen, whoever asks."""
+class Pop(SequentialModel):
+    """Scores every item by how often it was chosen, the same for everybody."""
 
+    max_history = 0
     counts: Tensor
     """int64 [V + 1]: actions per item number; entry 0 is padding."""
 
@@ -33,14 +36,22 @@ class Pop(nn.Module):
         return pop
 
     def count(self, dataset: Dataset, training_end: NDArray[np.int64]) -> None:
+        """Replace the counts, as `fit` finds them."""
         training = training_histories(dataset, training_end)
         everything = self.config.actions == "all"
         counts = dataset.item_counts if everything else training.item_counts(dataset.num_items)
         self.counts.copy_(torch.from_numpy(counts))
 
-    def scores(
-        self, users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+    def queries(
+        self,
+        histories: HistoryBatch,
+        users: Tensor | None = None,  # noqa: ARG002
+        dtype: torch.dtype | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """[users, items + 1], the same row for each user, stored once; or those of `items` [users, K] alone."""
-        assert len(users) == len(histories)
-        return self.counts.expand(len(users), -1) if items is None else self.counts[torch.as_tensor(items)]
+        """The same for everybody: the number 1."""
+        return torch.ones((len(histories), 1), dtype=torch.float64, device=self.counts.device)
+
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        """The counts, in float64, which holds any of them exactly."""
+        table = self.counts.double()[:, None]
+        return table, table.new_zeros(self.num_items)

@@ -1,100 +1,125 @@
-"""The settings of each network: the section `model` of a configuration. Needs no torch, so a slip is told at once."""
+"""The settings of each network: the section `model` of a configuration.
 
+Limits stand on the fields and are checked where a configuration is made (`training.config`); rules between fields are
+checked by the class. Needs no torch, so that a mistake is reported at once.
+"""
+
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, Predicate
+
+from bert4rec.errors import UsageError
+
+Count = Annotated[int, Ge(1)]
+Dropout = Annotated[float, Ge(0), Lt(1)]
+Share = Annotated[float, Ge(0), Le(1)]
+ShareAboveZero = Annotated[float, Gt(0), Le(1)]
+ZeroOrMore = Annotated[float, Predicate(math.isfinite), Ge(0)]
+AboveZero = Annotated[float, Predicate(math.isfinite), Gt(0)]
+Length = Annotated[int, Ge(2)]
+"""Of a sequence: [mask] and something before it."""
 
 
 @dataclass(frozen=True)
-class PopConfig:
+class ModelSettings:
+    """The settings of a network. A model of your own extends it with fields that have a default and a docstring."""
+
+
+@dataclass(frozen=True)
+class PopConfig(ModelSettings):
     """What is counted."""
 
     actions: Literal["training", "all"] = "training"
-    """`all` counts the targets too. It peeks, but is what the authors' evaluator does."""
+    """`all` counts the targets too. That is leakage, but it is what the authors' evaluator does."""
 
 
 @dataclass(frozen=True)
-class BPRMFConfig:
+class BPRMFConfig(ModelSettings):
     """The size of the factors."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the vectors of users and items."""
 
 
 @dataclass(frozen=True)
-class NCFConfig:
+class NCFConfig(ModelSettings):
     """The size of the two towers."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the vectors of both towers."""
-    layers: int = 3
+    layers: Count = 3
     """Layers of the network; each is half as wide as the one before, the first as wide as `dim`."""
-    hidden_dropout: float = 0.0
-    """Share dropped of the network's layers."""
+    hidden_dropout: Dropout = 0.0
+    """Share of the network's layers that is dropped."""
 
     def __post_init__(self) -> None:
-        assert self.dim >> (self.layers - 1) > 0, f"dim {self.dim} cannot be halved for {self.layers} layers"
+        if not self.dim >> (self.layers - 1):
+            raise UsageError(f"model.dim = {self.dim} cannot be halved for model.layers = {self.layers}.")
 
 
 @dataclass(frozen=True)
-class FPMCConfig:
+class FPMCConfig(ModelSettings):
     """The size of the factors."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the vectors of users and items."""
 
 
 @dataclass(frozen=True)
-class GRUConfig:
-    """The size of the network and how much of it is dropped out in training."""
+class GRUConfig(ModelSettings):
+    """The size of the network, and its dropout in training."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the embeddings and of the recurrent state."""
-    layers: int = 1
+    layers: Count = 1
     """Number of recurrent layers."""
-    max_length: int = 200
+    max_length: Length = 200
     """Longest history the model sees; older items are dropped."""
-    embedding_dropout: float = 0.2
-    """Share dropped of the embedded input."""
-    hidden_dropout: float = 0.2
-    """Share dropped of the output of each recurrent layer."""
+    embedding_dropout: Dropout = 0.2
+    """Share of the embedded input that is dropped."""
+    hidden_dropout: Dropout = 0.2
+    """Share of the output of each recurrent layer that is dropped."""
 
 
 @dataclass(frozen=True)
-class CaserConfig:
-    """The size of the network and how much of it is dropped out in training."""
+class CaserConfig(ModelSettings):
+    """The size of the network, and its dropout in training."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the vectors of users and items."""
-    max_length: int = 5
+    max_length: Length = 5
     """Last items that are looked at. L in the Caser paper."""
-    horizontal: int = 16
+    horizontal: Count = 16
     """Horizontal filters of each height."""
-    vertical: int = 4
+    vertical: Count = 4
     """Vertical filters."""
-    hidden_dropout: float = 0.5
-    """Share dropped of what the filters found."""
+    hidden_dropout: Dropout = 0.5
+    """Share of the output of the filters that is dropped."""
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """The size of the network and how much of it is dropped out in training."""
+class ModelConfig(ModelSettings):
+    """The size of the network of BERT4Rec and SASRec, and its dropout in training."""
 
-    dim: int = 64
+    dim: Count = 64
     """Width of the hidden states. d in the paper."""
-    layers: int = 2
+    layers: Count = 2
     """Number of Transformer layers. L in the paper."""
-    heads: int = 2
+    heads: Count = 2
     """Attention heads; the paper takes one for each 32 of `dim`. h in the paper."""
-    feed_forward: int = 4
+    feed_forward: Count = 4
     """Width of the feed-forward network, in multiples of `dim`."""
-    max_length: int = 200
+    max_length: Length = 200
     """Longest history the model sees, [mask] included; older items are dropped. N in the paper."""
-    embedding_dropout: float = 0.2
-    """Share dropped of the embedded input."""
-    hidden_dropout: float = 0.2
-    """Share dropped of each sub-layer's output, before it is added to its input."""
-    attention_dropout: float = 0.2
-    """Share of the attention weights dropped."""
+    embedding_dropout: Dropout = 0.2
+    """Share of the embedded input that is dropped."""
+    hidden_dropout: Dropout = 0.2
+    """Share of each sub-layer's output that is dropped, before it is added to its input."""
+    attention_dropout: Dropout = 0.2
+    """Share of the attention weights that is dropped."""
 
     def __post_init__(self) -> None:
-        assert self.dim % self.heads == 0, f"dim {self.dim} is no multiple of the {self.heads} heads"
+        if self.dim % self.heads:
+            raise UsageError(f"model.dim = {self.dim} must be a multiple of model.heads = {self.heads}.")

@@ -66,7 +66,7 @@ def recommend_to_user(
     """What any model of `training.models` recommends to a user it was trained with."""
     import torch
 
-    from bert4rec.training.specs import MODELS
+    from bert4rec.models.model import make_scorer
 
     if exclude_seen is None:
         exclude_seen = run.plan.repeats == "exclude"
@@ -74,7 +74,7 @@ def recommend_to_user(
     denied, more_unknown = catalogue.numbers(deny or (), "deny")
     history = Histories.from_lists([dataset.history(user).tolist()])
     model = run.load_model("test", placement.device)
-    scorer = MODELS[run.plan.model].task.make_scorer(model, placement.dtype)
+    scorer = make_scorer(model, placement.dtype)
     scores = torch.as_tensor(scorer(np.array([user]), history))[0].double().cpu().numpy()
     possible = np.ones(len(scores), bool) if allowed is None else np.isin(np.arange(len(scores)), allowed)
     possible[[0, *denied, *(history.items if exclude_seen else ())]] = False
@@ -83,5 +83,4 @@ def recommend_to_user(
     items = [
         Item(catalogue.id_of(number), catalogue.title_of(number), float(scores[number])) for number in best
     ]
-    looked_at: int = getattr(model, "context", 0)  # POP has none
-    return Recommendation(items, min(len(history.items), looked_at), [*unknown, *more_unknown], None)
+    return Recommendation(items, min(len(history.items), model.max_history), [*unknown, *more_unknown], None)

@@ -1,7 +1,6 @@
 """A trained run as it is, computed by torch: on a GPU in bfloat16, without padding, everything on the device."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.histories import Histories
+from bert4rec.data.splits import Part
 from bert4rec.errors import UsageError
-from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.history_batch import PackedHistories, PaddedHistories
+from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
-from bert4rec.tasks.cloze import append_mask
 from bert4rec.training.device import Placement, place
 from bert4rec.training.run import Run
 from bert4rec.training.specs import MODELS
@@ -28,12 +28,13 @@ _BLOCK = 64
 
 
 class TorchEngine:
-    """A model that turns histories into queries: BERT4Rec, SASRec, GRU4Rec."""
+    """Any model that answers for a history, not only for users it was trained with."""
 
-    def __init__(self, model: Any, placement: Placement) -> None:
-        self.max_history = max_history_of(model)
+    def __init__(self, model: SequentialModel, placement: Placement) -> None:
+        self.max_history = model.max_history
         self._model, self._placement = model, placement
-        rows, bias = (tensor.detach().float() for tensor in model.answers())
+        table, bias = (tensor.detach().float() for tensor in model.item_vectors())
+        rows = table[1 : len(bias) + 1]
         self.rows, self.bias = rows.cpu().numpy(), bias.cpu().numpy()
         # Whole blocks: what fills up the last one is never recommended.
         missing = -len(bias) % _BLOCK
@@ -69,43 +70,18 @@ class TorchEngine:
 
     @torch.inference_mode()
     def attention(self, history: Numbers) -> NDArray[np.float32] | None:
-        if not isinstance(self._model, BERT4Rec):
-            return None
-        tokens = self._to_device(np.append(history, np.int32(self._model.mask_number)))
-        maps = self._model.attention_maps(tokens[None])
-        weights: NDArray[np.float32] = maps[0, :, :, -1].float().cpu().numpy()
-        return weights
+        weights = self._model.attention(PaddedHistories(self._to_device(history)[None]))
+        return None if weights is None else weights[0].float().cpu().numpy()
 
     def _queries(self, histories: Histories) -> Tensor:
-        tokens = _TOKENS_AT_ONCE[self._placement.device.type]
-        return torch.cat([self._encode(each) for each in by_tokens(histories, tokens)])
+        device, dtype = self._placement.device, self._placement.dtype
+        parts = by_tokens(histories, _TOKENS_AT_ONCE[device.type])
+        return torch.cat(
+            [self._model.queries(PackedHistories(each, device), dtype=dtype) for each in parts]
+        ).float()
 
-    def _encode(self, histories: Histories) -> Tensor:
-        if not isinstance(self._model, BERT4Rec):
-            padded = histories.padded(max(1, int(histories.lengths[0])))
-            queries: Tensor = self._model.query(self._to_device(padded).long())
-            return queries
-        _, items = histories.flat()
-        lengths = self._to_device(histories.lengths)
-        end = lengths.cumsum(0)
-        batch = append_mask(
-            self._to_device(items),
-            end - lengths,
-            end,
-            max_length=self._model.config.max_length,
-            mask_number=self._model.mask_number,
-        )
-        hidden = self._model.encode(batch.tokens, batch.positions, batch.layout, self._placement.dtype)
-        # In float32 from here on: in bfloat16 many items would tie.
-        return self._model.project(hidden.float())
-
-    def _to_device(self, array: NDArray[Any]) -> Tensor:
+    def _to_device(self, array: NDArray[np.integer]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._placement.device)
-
-
-def max_history_of(model: Any) -> int:
-    """How many items the model looks at. BERT4Rec keeps one place for [mask]."""
-    return int(model.config.max_length) - isinstance(model, BERT4Rec)
 
 
 def load_run(path: Path, device: str) -> tuple[TorchEngine, Run]:
@@ -116,12 +92,12 @@ def load_run(path: Path, device: str) -> tuple[TorchEngine, Run]:
     return TorchEngine(load_sequential(run, "test", placement.device), placement), run
 
 
-def load_sequential(run: Run, part: Any, device: torch.device) -> Any:
-    """The model to be judged on `part`; it must be one that answers any history, not only users it has met."""
-    model = run.load_model(part, device)
-    if not hasattr(model, "query"):
+def load_sequential(run: Run, part: Part, device: torch.device) -> SequentialModel:
+    """The model to be judged on `part`; it must be one that answers for any history, not only for users it knows."""
+    spec = MODELS[run.plan.model]
+    if spec.knows_users:
         raise UsageError(
-            f"{MODELS[run.plan.model].title} cannot answer for a history, only for users of its dataset: "
-            f"bert4rec recommend {run.path} --user ID."
+            f"{spec.title} knows only the users of its dataset, so it cannot answer for a history. "
+            "Ask for one of its users with `recommend_user`."
         )
-    return model
+    return run.load_model(part, device)

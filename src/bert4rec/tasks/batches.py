@@ -10,6 +10,7 @@ at any step.
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import DataError
-from bert4rec.models.attention import Packed
+from bert4rec.models.attention import PackedLayout
 from bert4rec.tasks.windows import Windows
 
 MIN_STEPS_A_ROUND = 64
@@ -29,38 +30,40 @@ ROUNDS_TRIED = 4
 
 
 @dataclass(frozen=True)
-class Samples:
+class SequenceSamples:
     """Pieces of the flat sequences to be trained on; all fields have the same shape."""
 
     begin: Tensor
     length: Tensor
-    num_asked: Tensor
-    """How many of the sample's tokens something is asked at."""
+    num_targets: Tensor
+    """How many of the sample's tokens are targets."""
     last_only: Tensor
-    """bool: True where the last item is the one that is asked for."""
+    """bool: True where the last item is the only target."""
 
-    def __getitem__(self, index: Tensor | slice) -> "Samples":
-        return Samples(self.begin[index], self.length[index], self.num_asked[index], self.last_only[index])
+    def __getitem__(self, index: Tensor | slice) -> "SequenceSamples":
+        return SequenceSamples(
+            self.begin[index], self.length[index], self.num_targets[index], self.last_only[index]
+        )
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Sequences end to end, as `Packed` describes them, with what is to be guessed at the wanted rows."""
+class PackedBatch:
+    """Sequences end to end, as `PackedLayout` describes them, with what is to be predicted at the wanted rows."""
 
     tokens: Tensor
-    """[T] item numbers; [mask] where an item is hidden."""
+    """[T] item numbers; [mask] where an item is masked."""
     positions: Tensor
     """[T] rows of the position table. The newest item has the last one, whatever the length."""
     targets: Tensor
-    """[R] the item to be guessed at each wanted row; PADDING where the row is a filler without weight."""
-    layout: Packed
+    """[R] the item to be predicted at each wanted row; PADDING where the row is a filler without weight."""
+    layout: PackedLayout
     negatives: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int32))
     """Items to compare the targets with, where the loss needs them."""
 
 
 @dataclass(frozen=True)
-class TokenLayout:
-    """K batches with every token in its place, before anything is asked. Fields are [K, T] unless said."""
+class PlacedTokens:
+    """K batches with every token in its place, before anything is chosen. Fields are [K, T] unless said."""
 
     items: Tensor
     """PADDING where a token is dead."""
@@ -73,7 +76,7 @@ class TokenLayout:
     """Place in its sequence."""
     to_end: Tensor
     """Tokens from here to the end of its sequence, this one included."""
-    num_asked: Tensor
+    num_targets: Tensor
     """Of its sequence."""
     last_only: Tensor
     """Of its sequence."""
@@ -84,40 +87,42 @@ class TokenLayout:
 
 
 @dataclass(frozen=True)
-class TaskTargets:
-    """What K laid-out batches are to be trained on."""
+class BatchTargets:
+    """What K batches are to be trained on."""
 
     tokens: Tensor
     """[K, T] what the model sees."""
     rows: Tensor
-    """[K, R] the tokens something is asked at. Dead rows point at a dead token."""
+    """[K, R] the tokens at which something is predicted. Dead rows point at a dead token."""
     targets: Tensor
-    """[K, R] the answers; PADDING at dead rows."""
+    """[K, R] the right items; PADDING at dead rows."""
     negatives: Tensor
     """[K, S]"""
 
 
-class Objective(Protocol):
-    """What is asked of a model in training."""
+class TargetRule(Protocol):
+    """What a model has to predict in training: masked items, or the next ones."""
 
     @property
     def causal(self) -> bool:
         """Whether tokens may see only what came before them."""
         ...
 
-    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> Samples:
+    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> SequenceSamples:
         """One sample from each window."""
         ...
 
-    def most_asked(self, length: int) -> int:
-        """Tokens of a sample of this length that something may be asked at."""
+    def max_targets(self, length: int) -> int:
+        """The most targets that a sample of this length may have."""
         ...
 
     def num_negatives(self, samples: int, rows: int) -> int:
         """How many a batch of this size needs."""
         ...
 
-    def ask(self, laid: TokenLayout, generator: torch.Generator) -> TaskTargets: ...
+    def choose(self, placed: PlacedTokens, generator: torch.Generator) -> BatchTargets:
+        """Decide at which tokens something is to be predicted, and what the model sees instead."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -152,13 +157,13 @@ class BatchShape:
     def width(self) -> int:
         return sum(self.fields.values())
 
-    def read(self, row: Tensor) -> Batch:
+    def read(self, row: Tensor) -> PackedBatch:
         """The batch in one row of a block. Views, no copies: new numbers in the row are a new batch."""
         part = dict(zip(self.fields, torch.split(row, list(self.fields.values())), strict=True))
-        layout = Packed(
+        layout = PackedLayout(
             part["bounds"], self.max_length, part["rows"], part["row_bounds"], self.max_rows, self.causal
         )
-        return Batch(part["tokens"], part["positions"], part["targets"], layout, part["negatives"])
+        return PackedBatch(part["tokens"], part["positions"], part["targets"], layout, part["negatives"])
 
 
 class Batches:
@@ -168,7 +173,7 @@ class Batches:
         self,
         sequences: Tensor,
         windows: Windows,
-        objective: Objective,
+        rule: TargetRule,
         *,
         max_length: int,
         batch_size: int,
@@ -176,15 +181,15 @@ class Batches:
         block_tokens: int = 1 << 21,
     ) -> None:
         """`sequences` decides the device. `block_tokens` is about how many tokens are prepared at once."""
-        assert len(windows), "ask refuse_nothing first"
-        self.sequences, self.objective, self.seed = sequences, objective, seed
+        assert len(windows), "call refuse_empty first"
+        self.sequences, self.rule, self.seed = sequences, rule, seed
         self.begin = torch.as_tensor(windows.begin, device=sequences.device)
         self.length = torch.as_tensor(windows.length, device=sequences.device)
         self.repeats = -(-MIN_STEPS_A_ROUND * batch_size // len(windows))
         self.steps_per_round = len(windows) * self.repeats // batch_size
         self.shape = self._measure(batch_size, max_length)
         self.block_steps = min(self.steps_per_round, max(1, block_tokens // self.shape.tokens))
-        self._round: tuple[int, Samples] | None = None
+        self._round: tuple[int, SequenceSamples] | None = None
 
     def block(self, step: int) -> tuple[int, Tensor]:
         """The block that holds this step, and the step it begins with: int32 [steps, shape.width]."""
@@ -194,17 +199,17 @@ class Batches:
             self._round = number, self._draw_round(self.shape.samples, self._generator(number))
         first = part * self.block_steps
         samples = self._round[1][slice(first, first + self.block_steps)]
-        block = pack(self.sequences, samples, self.shape, self.objective, self._generator(number, part))
+        block = pack(self.sequences, samples, self.shape, self.rule, self._generator(number, part))
         return number * self.steps_per_round + first, block
 
-    def _draw_round(self, batch_size: int, generator: torch.Generator) -> Samples:
+    def _draw_round(self, batch_size: int, generator: torch.Generator) -> SequenceSamples:
         """One round's samples [steps, batch size], the largest of each batch first."""
         device, total = self.length.device, self.steps_per_round * batch_size
         # What does not fill a last batch is left out, at random.
         order = torch.randperm(len(self.length) * self.repeats, generator=generator, device=device)
         window = order[:total] % len(self.length)
-        samples = self.objective.draw(self.begin[window], self.length[window], generator)
-        size = samples.num_asked * (1 + self.length.max()) + samples.length
+        samples = self.rule.draw(self.begin[window], self.length[window], generator)
+        size = samples.num_targets * (1 + self.length.max()) + samples.length
         strata = torch.argsort(size, descending=True, stable=True).view(batch_size, self.steps_per_round)
         shuffle = torch.rand(strata.shape, generator=generator, device=device).argsort(dim=1)
         return samples[strata.gather(1, shuffle).T]
@@ -213,18 +218,18 @@ class Batches:
         """A shape that batches fill almost to the brim. Six standard deviations: in practice none overflows."""
         rounds = [self._draw_round(batch_size, self._generator(-1, trial)) for trial in range(ROUNDS_TRIED)]
         longest, tokens = _brim([samples.length for samples in rounds])
-        most_asked, rows = _brim([samples.num_asked for samples in rounds])
+        max_targets, rows = _brim([samples.num_targets for samples in rounds])
         longest = max(longest, int(self.length.max()))
-        most_asked = max(most_asked, self.objective.most_asked(longest))
+        max_targets = max(max_targets, self.rule.max_targets(longest))
         assert longest <= max_length, f"a window of {longest} actions, but max_length is {max_length}"
         # One more: there is always a dead token, for dead rows to point at.
-        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, most_asked))
-        if self.objective.causal:  # Every token is a row, the dead ones too.
-            rows, most_asked = tokens, max_length
-        dead = max(-(-tokens // max_length), -(-rows // most_asked))
-        negatives = self.objective.num_negatives(batch_size, rows)
-        causal = self.objective.causal
-        return BatchShape(batch_size, dead, tokens, rows, max_length, most_asked, negatives, causal)
+        tokens, rows = _round_up(max(tokens, longest) + 1), _round_up(max(rows, max_targets))
+        if self.rule.causal:  # Every token is a row, the dead ones too.
+            rows, max_targets = tokens, max_length
+        dead = max(-(-tokens // max_length), -(-rows // max_targets))
+        negatives = self.rule.num_negatives(batch_size, rows)
+        causal = self.rule.causal
+        return BatchShape(batch_size, dead, tokens, rows, max_length, max_targets, negatives, causal)
 
     def _generator(self, *stream: int) -> torch.Generator:
         entropy = np.random.SeedSequence([self.seed, *(number + 1 for number in stream)])
@@ -232,26 +237,30 @@ class Batches:
         return torch.Generator(self.sequences.device).manual_seed(seed)
 
 
-def refuse_nothing(num_samples: int, where: str) -> None:
+def refuse_empty(num_samples: int, where: str) -> None:
     """Refuse histories that are all too short to learn anything from."""
     if not num_samples:
         raise DataError(
-            f"{where}: expected histories with two actions or more before the validation items, found none, so "
-            "there is nothing to train on. Prepare it with longer histories, such as --min-user-actions 5."
+            f"{where}: nothing to train on. Expected histories with two actions or more before the validation items, "
+            "found none. Prepare a log with longer histories, for example with `min_user_actions=5`."
         )
 
 
 def pack(
-    sequences: Tensor, samples: Samples, shape: BatchShape, objective: Objective, generator: torch.Generator
+    sequences: Tensor,
+    samples: SequenceSamples,
+    shape: BatchShape,
+    rule: TargetRule,
+    generator: torch.Generator,
 ) -> Tensor:
-    """Lay out K batches of samples [K, B], ask something of them, and return int32 [K, shape.width].
+    """Place K batches of samples [K, B], choose their targets, and return int32 [K, shape.width].
 
     A sample that would not fit any more is left out; the smallest stand last, so one of those.
     """
-    fits = (samples.length.cumsum(1) < shape.tokens) & (samples.num_asked.cumsum(1) <= shape.rows)
+    fits = (samples.length.cumsum(1) < shape.tokens) & (samples.num_targets.cumsum(1) <= shape.rows)
     lengths = _fill(samples.length * fits, shape.tokens, shape.max_length, shape.dead)
-    num_asked = _fill(samples.num_asked * fits, shape.rows, shape.max_rows, shape.dead)
-    bounds, row_bounds = (F.pad(sizes.cumsum(1), (1, 0)) for sizes in (lengths, num_asked))
+    num_targets = _fill(samples.num_targets * fits, shape.rows, shape.max_rows, shape.dead)
+    bounds, row_bounds = (F.pad(sizes.cumsum(1), (1, 0)) for sizes in (lengths, num_targets))
 
     numbers = torch.arange(lengths.numel(), device=lengths.device)
     sequence = torch.repeat_interleave(numbers, lengths.flatten(), output_size=len(lengths) * shape.tokens)
@@ -259,22 +268,22 @@ def pack(
     offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
     is_alive = sequence % lengths.shape[1] < shape.samples
     source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
-    laid = TokenLayout(
+    placed = PlacedTokens(
         items=torch.where(is_alive, sequences[source], PADDING),
         source=source,
         is_alive=is_alive,
         sequence=sequence,
         offset=offset,
         to_end=lengths.flatten()[sequence] - offset,
-        num_asked=torch.where(is_alive, num_asked.flatten()[sequence], 0),
+        num_targets=torch.where(is_alive, num_targets.flatten()[sequence], 0),
         last_only=F.pad(samples.last_only, (0, shape.dead)).flatten()[sequence],
         first_row=row_bounds[:, :-1].flatten()[sequence],
         num_rows=shape.rows,
     )
-    asked = objective.ask(laid, generator)
-    positions = shape.max_length - laid.to_end
+    chosen = rule.choose(placed, generator)
+    positions = shape.max_length - placed.to_end
     # In the order of `BatchShape.fields`.
-    parts = [asked.tokens, positions, bounds, asked.rows, row_bounds, asked.targets, asked.negatives]
+    parts = [chosen.tokens, positions, bounds, chosen.rows, row_bounds, chosen.targets, chosen.negatives]
     return torch.cat([part.int() for part in parts], dim=1)
 
 

@@ -12,19 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.models.bert4rec import BERT4Rec
-from bert4rec.tasks.batches import Batch
 
 MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
-
-
-def cloze_loss(model: BERT4Rec, batch: Batch, dtype: torch.dtype | None = None) -> Tensor:
-    """Mean negative log-likelihood of all hidden items of the batch (the authors' form of equation 8)."""
-    hidden = model.encode(batch.tokens, batch.positions, batch.layout, dtype)
-    return softmax_cross_entropy(
-        model.project(hidden), model.item_table.weight, model.item_bias, batch.targets
-    )
 
 
 def softmax_cross_entropy(
@@ -32,7 +22,7 @@ def softmax_cross_entropy(
 ) -> Tensor:
     """Mean over the rows of -log softmax(hidden @ items.T + bias)[target], over the items 1 to V.
 
-    hidden [R, D]; table [V + 2, D] with the rows of padding and [mask], which are never predicted; bias [V].
+    hidden [R, D]; table [V + 1 or more, D], of which row 0 and rows behind V are never predicted; bias [V].
     Rows whose target is PADDING do not count; where all are, the loss is 0. Logits are computed in the dtype
     of `hidden`, all sums in float32 at least.
     """
@@ -144,13 +134,13 @@ def _(hidden: Tensor, table: Tensor, *_unused: Tensor | int) -> tuple[Tensor, Te
 
 def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(*output[1:])
-    ctx.num_tokens = len(inputs[1])
+    ctx.num_tokens, ctx.num_items = len(inputs[1]), len(inputs[2])
 
 
 def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
     hidden_gradient, table_gradient = ctx.saved_tensors
     dim = hidden_gradient.shape[1]
-    table, bias = table_gradient[: ctx.num_tokens, :dim], table_gradient[1 : ctx.num_tokens - 1, dim]
+    table, bias = table_gradient[: ctx.num_tokens, :dim], table_gradient[1 : ctx.num_items + 1, dim]
     hidden = (hidden_gradient * loss_gradient).to(hidden_gradient.dtype)
     return hidden, table * loss_gradient, bias * loss_gradient, None, None
 

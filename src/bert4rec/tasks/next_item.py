@@ -1,6 +1,6 @@
-"""Next-item prediction: at every place of a history, guess what comes next (SASRec, GRU4Rec, GRU4Rec+).
+"""Next-item prediction: at every place of a history, predict what comes next (SASRec, GRU4Rec, GRU4Rec+).
 
-A window of n actions is n questions: at each of them, the action behind it is the answer.
+A window of n actions has n targets: at each of them, the item that follows.
 """
 
 from dataclasses import dataclass
@@ -12,39 +12,96 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.data.histories import Histories
-from bert4rec.models.attention import Packed
-from bert4rec.tasks.batches import Batch, Samples, TaskTargets, TokenLayout
+from bert4rec.models.model import SequenceEncoder, SequentialModel
+from bert4rec.tasks import ranking_losses
+from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
+from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.objectives import NextItemSettings
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.task import TaskInputs
 from bert4rec.tasks.windows import Windows, cut_windows
 
 
+class NextItemTask:
+    """SASRec, GRU4Rec, GRU4Rec+ or a model of your own, and batches that predict at every action what follows."""
+
+    def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
+        assert isinstance(model, SequenceEncoder)
+        self.model, self.dtype = model, inputs.dtype
+        self.objective = inputs.objective(NextItemSettings)
+        dataset, sequences, max_length = inputs.dataset, inputs.sequences(), model.max_length
+        windows = cut_followed_windows(
+            dataset.offsets[:-1],
+            inputs.training_end,
+            max_length=max_length,
+            step_share=self.objective.window_step,
+        )
+        refuse_empty(len(windows), dataset.where)
+        self._batches = Batches(
+            sequences,
+            windows,
+            NextItems(sequences, _negatives(self.objective, inputs, sequences)),
+            max_length=max_length,
+            batch_size=inputs.batch_size,
+            seed=inputs.seed,
+        )
+        self.width = self._batches.shape.width
+        self.block = self._batches.block
+
+    def loss(self, batch: Tensor) -> Tensor:
+        read, model = self._batches.shape.read(batch), self.model
+        hidden = model.project(model.encode(read.tokens, read.positions, read.layout, self.dtype))
+        output = hidden, *model.item_vectors(), read.targets
+        if self.objective.loss == "cross-entropy":
+            return softmax_cross_entropy(*output)
+        if self.objective.loss == "binary":
+            return ranking_losses.binary(*output, read.negatives)
+        return ranking_losses.shared(self.objective.loss, *output, read.negatives, self.objective.penalty)
+
+
+def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tensor) -> "Negatives":
+    """What the chosen loss compares targets with."""
+    if objective.loss == "cross-entropy":
+        return NoNegatives()
+    dataset = inputs.dataset
+    user_of = np.repeat(np.arange(dataset.num_users), dataset.lengths)
+    is_training = np.arange(dataset.num_actions) < inputs.training_end[user_of]
+    actions = torch.from_numpy(np.flatnonzero(is_training)).to(inputs.device)
+    items = sequences[actions]
+    sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
+    if objective.loss != "binary":
+        return SharedNegatives(inputs.batch_size, sampler, objective.negatives)
+    users = torch.from_numpy(user_of).to(inputs.device)
+    chosen = Chosen(users[actions], items, dataset.num_items) if dataset.repeats == "exclude" else None
+    return UnchosenNegatives(sampler, users, chosen)
+
+
 class Negatives(Protocol):
-    """What answers are compared with."""
+    """What targets are compared with."""
 
     def count(self, samples: int, rows: int) -> int:
         """How many a batch of this size needs."""
         ...
 
-    def draw(self, laid: TokenLayout, targets: Tensor, generator: torch.Generator) -> Tensor:
+    def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:
         """[K, count] item numbers for K batches."""
         ...
 
 
 @dataclass(frozen=True)
 class NoNegatives:
-    """The softmax compares with everything already."""
+    """The softmax compares with all items already."""
 
     def count(self, samples: int, rows: int) -> int:  # noqa: ARG002
         return 0
 
-    def draw(self, laid: TokenLayout, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         return targets[:, :0]
 
 
 @dataclass(frozen=True)
 class UnchosenNegatives:
-    """For each answer one item that the user did not choose or, where repeats are kept, did not choose then."""
+    """For each target one item that the user did not choose or, where repeats are kept, did not choose then."""
 
     sampler: ItemSampler
     user_of: Tensor
@@ -55,15 +112,15 @@ class UnchosenNegatives:
     def count(self, samples: int, rows: int) -> int:  # noqa: ARG002
         return rows
 
-    def draw(self, laid: TokenLayout, targets: Tensor, generator: torch.Generator) -> Tensor:
-        owners = targets if self.chosen is None else self.user_of[laid.source]
+    def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:
+        owners = targets if self.chosen is None else self.user_of[placed.source]
         is_right = torch.eq if self.chosen is None else self.chosen.contains
         return draw_wrong(self.sampler, is_right, owners[..., None], 1, generator).squeeze(-1)
 
 
 @dataclass(frozen=True)
 class SharedNegatives:
-    """For the whole batch: as many of its own answers as it has samples, and some drawn from the catalogue."""
+    """For the whole batch: as many of its own targets as it has samples, and some drawn from the catalogue."""
 
     samples: int
     sampler: ItemSampler
@@ -72,7 +129,7 @@ class SharedNegatives:
     def count(self, samples: int, rows: int) -> int:  # noqa: ARG002
         return samples + self.extra
 
-    def draw(self, laid: TokenLayout, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+    def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         batches, rows = targets.shape
         picks = torch.randint(rows, (batches, self.samples), generator=generator, device=targets.device)
         drawn = self.sampler.draw((batches, self.extra), generator)
@@ -81,50 +138,33 @@ class SharedNegatives:
 
 @dataclass(frozen=True)
 class NextItems:
-    """Next-item prediction as batches are made for it."""
+    """Every item is a target, and is predicted where the one before it stands."""
 
     sequences: Tensor
     negatives: Negatives
     causal: bool = True
 
-    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> Samples:  # noqa: ARG002
-        return Samples(begin, length, length, torch.zeros_like(length, dtype=torch.bool))
+    def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> SequenceSamples:  # noqa: ARG002
+        return SequenceSamples(begin, length, length, torch.zeros_like(length, dtype=torch.bool))
 
-    def most_asked(self, length: int) -> int:
+    def max_targets(self, length: int) -> int:
         return length
 
     def num_negatives(self, samples: int, rows: int) -> int:
         return self.negatives.count(samples, rows)
 
-    def ask(self, laid: TokenLayout, generator: torch.Generator) -> TaskTargets:
+    def choose(self, placed: PlacedTokens, generator: torch.Generator) -> BatchTargets:
         """At every token, the item that follows it."""
         # Windows end one action before the user's last, so there always is one.
-        targets = torch.where(laid.is_alive, self.sequences[laid.source + laid.is_alive.long()], PADDING)
-        rows = torch.arange(laid.num_rows, device=targets.device).expand_as(targets)
-        return TaskTargets(laid.items, rows, targets, self.negatives.draw(laid, targets, generator))
+        targets = torch.where(
+            placed.is_alive, self.sequences[placed.source + placed.is_alive.long()], PADDING
+        )
+        rows = torch.arange(placed.num_rows, device=targets.device).expand_as(targets)
+        return BatchTargets(placed.items, rows, targets, self.negatives.draw(placed, targets, generator))
 
 
-def cut_questions(
+def cut_followed_windows(
     begin: NDArray[np.int64], end: NDArray[np.int64], *, max_length: int, step_share: float
 ) -> Windows:
     """Windows of at most `max_length` actions that are each followed by another of the same user."""
     return cut_windows(begin, np.maximum(end - 1, begin), max_length=max_length, step_share=step_share)
-
-
-def ask_what_follows(histories: Histories, max_length: int, device: torch.device) -> Batch:
-    """The newest items of each history; the wanted rows are the last ones. Targets are PADDING.
-
-    An empty history is a single PADDING. Faster where users of equal length stand together.
-    """
-    recent = histories.newest(max_length)
-    _, items = recent.flat()
-    lengths = np.maximum(recent.lengths, 1)
-    tokens = np.full(lengths.sum(), PADDING, np.int32)
-    tokens[np.repeat(recent.lengths > 0, lengths)] = items
-    bounds = np.concatenate([[0], np.cumsum(lengths)])
-    to_end = np.repeat(bounds[1:], lengths) - np.arange(len(tokens))
-    integers = (tokens, max_length - to_end, bounds, bounds[1:] - 1, np.arange(len(bounds)))
-    on_device = [torch.as_tensor(each, dtype=torch.int32, device=device) for each in integers]
-    tokens_T, positions_T, bounds_B, rows_B, row_bounds_B = on_device
-    layout = Packed(bounds_B, int(lengths.max(initial=1)), rows_B, row_bounds_B, max_rows=1, causal=True)
-    return Batch(tokens_T, positions_T, torch.zeros_like(rows_B), layout)

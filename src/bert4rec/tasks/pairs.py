@@ -13,17 +13,51 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING, Dataset
-from bert4rec.tasks.batches import refuse_nothing
-from bert4rec.tasks.objectives import Pairwise, Pointwise, SkippingPointwise
+from bert4rec.models.history_batch import PaddedHistories
+from bert4rec.models.model import SequentialModel
+from bert4rec.tasks import ranking_losses
+from bert4rec.tasks.batches import refuse_empty
+from bert4rec.tasks.objectives import PairSettings
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.task import TaskInputs
 
 BLOCK_NUMBERS = 1 << 20
 """About how many numbers are drawn at once."""
 
 
+class PairTask:
+    """BPR-MF, NCF, FPMC or Caser, and batches of what users chose and what they did not."""
+
+    def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
+        self.model = model
+        objective = inputs.objective(PairSettings)
+        self._compare = {"pairwise": ranking_losses.pairwise, "pointwise": ranking_losses.pointwise}[
+            objective.loss
+        ]
+        self._batches = PairBatches(
+            inputs.dataset,
+            inputs.training_end,
+            objective,
+            context=model.max_history,
+            batch_size=inputs.batch_size,
+            seed=inputs.seed,
+            device=inputs.device,
+        )
+        self.width = self._batches.width
+        self.block = self._batches.block
+
+    def loss(self, batch: Tensor) -> Tensor:
+        pair = self._batches.read(batch)
+        num_targets = pair.chosen.shape[1]
+        items = torch.cat([pair.chosen, pair.unchosen.flatten(1)], dim=1)
+        scores = self.model.scores(self.model.queries(PaddedHistories(pair.context), pair.users), items)
+        unchosen = scores[:, num_targets:].view_as(pair.unchosen)
+        return self._compare(scores[:, :num_targets], unchosen, pair.chosen != PADDING)
+
+
 @dataclass(frozen=True)
-class Pair:
-    """A batch. B samples, C items before, T right answers, each with n wrong ones."""
+class PairBatch:
+    """A batch. B samples, C items before, T targets, each with n items to compare with."""
 
     users: Tensor
     """[B]"""
@@ -42,7 +76,7 @@ class PairBatches:
         self,
         dataset: Dataset,
         training_end: NDArray[np.int64],
-        objective: Pairwise | Pointwise | SkippingPointwise,
+        objective: PairSettings,
         *,
         context: int,
         batch_size: int,
@@ -55,7 +89,7 @@ class PairBatches:
         is_training = place < length[user_of]
         # A model that looks back learns from actions that have something before them.
         is_sample = is_training & (place > 0) if context else is_training
-        refuse_nothing(int(is_sample.sum()), dataset.where)
+        refuse_empty(int(is_sample.sum()), dataset.where)
         self.objective, self.context, self.batch_size, self.seed = objective, context, batch_size, seed
         self.sequences = torch.from_numpy(np.array(dataset.sequences)).to(device)
         self.begin = torch.from_numpy(np.array(begin)).to(device)
@@ -84,12 +118,12 @@ class PairBatches:
         )
         actions = self._samples[picks]
         count = self.objective.targets * self.objective.negatives
-        owners = self._answers(actions) if self._chosen is None else self.user_of[actions][..., None]
+        owners = self._targets(actions) if self._chosen is None else self.user_of[actions][..., None]
         is_right = torch.eq if self._chosen is None else self._chosen.contains
         unchosen = draw_wrong(self._sampler, is_right, owners, count, generator)
         return number * self.block_steps, torch.cat([actions, unchosen.flatten(1)], dim=1).int()
 
-    def read(self, row: Tensor) -> Pair:
+    def read(self, row: Tensor) -> PairBatch:
         """The batch in one row of a block."""
         targets, negatives = self.objective.targets, self.objective.negatives
         action_B, unchosen = row[: self.batch_size], row[self.batch_size :]
@@ -99,10 +133,10 @@ class PairBatches:
             before >= self.begin[users_B, None], self.sequences[before.clamp(min=0)], PADDING
         )
         unchosen = unchosen.view(self.batch_size, targets, negatives)
-        return Pair(users_B, context, self._answers(action_B), unchosen)
+        return PairBatch(users_B, context, self._targets(action_B), unchosen)
 
-    def _answers(self, actions: Tensor) -> Tensor:
-        """The items of actions and, where several are right, of those behind; PADDING where the training part ends."""
+    def _targets(self, actions: Tensor) -> Tensor:
+        """The items of actions and, with several targets, of those behind; PADDING where the training part ends."""
         after = actions[..., None] + torch.arange(self.objective.targets, device=actions.device)
         inside = after < self.end[self.user_of[actions]][..., None]
         return torch.where(inside, self.sequences[after.clamp(max=len(self.sequences) - 1)], PADDING)

@@ -1,7 +1,7 @@
 """Losses that compare what was chosen with a few items that were not, instead of with the whole catalogue.
 
-Shapes: R rows, S items drawn for the whole batch; B samples, T right answers each, n wrong ones for each of those.
-Every loss is a mean over the right answers that count.
+Shapes: R rows, S items drawn for the whole batch; B samples, T targets each, n items to compare each of those with.
+Every loss is a mean over the targets that count.
 """
 
 import torch
@@ -29,7 +29,7 @@ def pointwise(chosen_BT: Tensor, unchosen_BTn: Tensor, counts_BT: Tensor) -> Ten
 
 
 def binary(hidden_RD: Tensor, table: Tensor, bias: Tensor, targets_R: Tensor, negatives_R: Tensor) -> Tensor:
-    """SASRec's own: each answer against one item that the user did not choose."""
+    """SASRec's own: each target against one item that the user did not choose."""
     right, wrong = (_scores_of(hidden_RD, table, bias, items) for items in (targets_R, negatives_R))
     return _mean(-F.logsigmoid(right) - F.logsigmoid(-wrong), targets_R != PADDING)
 
@@ -43,7 +43,7 @@ def shared(
     negatives_S: Tensor,
     penalty: float = 0.0,
 ) -> Tensor:
-    """One of GRU4Rec's losses: each answer against the same drawn items, less the answer itself."""
+    """One of GRU4Rec's losses: each target against the same drawn items, less the target itself."""
     right_R1 = _scores_of(hidden_RD, table, bias, targets_R)[:, None]
     wrong_RS = (hidden_RD @ table[negatives_S].to(hidden_RD.dtype).T).float() + _bias_of(bias, negatives_S)
     counts_RS = (negatives_S != PADDING) & (negatives_S != targets_R[:, None])
@@ -72,7 +72,7 @@ def bpr_max(right_R1: Tensor, wrong_RS: Tensor, counts_RS: Tensor, penalty: floa
     """The chance to be above the hardest of the others, and a penalty on high scores of those."""
     weights = _softmax(wrong_RS, counts_RS)
     above = (weights * (right_R1 - wrong_RS).sigmoid()).sum(1)
-    # Where nothing was drawn but the answer itself, there is nothing to be above.
+    # Where nothing was drawn but the target itself, there is nothing to be above.
     loss = -torch.where(counts_RS.any(1), above, 1.0).clamp(min=1e-24).log()
     return loss + penalty * (weights * wrong_RS.square()).sum(1)
 

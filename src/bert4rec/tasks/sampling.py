@@ -1,4 +1,4 @@
-"""Items nobody chose, drawn for losses that need something to compare the chosen ones with."""
+"""Items that a user did not choose, drawn for losses that need something to compare the chosen ones with."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ class ItemSampler:
     def __init__(self, items: Tensor, num_items: int, *, exponent: float) -> None:
         """`items` are all actions of the training part. Exponent 0 draws evenly, 1 as often as items are chosen."""
         weights = torch.bincount(items, minlength=num_items + 1)[1:].double()
-        # An item that nobody chose is drawn only where all are equal: 0 to the power of 0 is 1.
+        # An item that was never chosen is drawn only where all are equal: 0 to the power of 0 is 1.
         self._limits = (weights**exponent).cumsum(0)
 
     def draw(self, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -41,7 +41,7 @@ class Chosen:
 IsRight = Callable[[Tensor, Tensor], Tensor]
 """Whether items are right and so must not be drawn, given whom they are drawn for. Where repeats are excluded, that is
 a user, and all that they chose is right (`Chosen.contains`). Where repeats are kept, what a user chose another time is
-as wrong as anything: items are compared with the right answers of the moment (`torch.eq`)."""
+as wrong as anything: items are compared with the targets of the moment (`torch.eq`)."""
 
 
 def draw_wrong(

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING, Dataset
-from bert4rec.tasks.cloze import num_hidden
+from bert4rec.models.settings import ModelConfig
+from bert4rec.tasks.cloze import num_masked
+from bert4rec.tasks.objectives import Cloze, TrainingConfig
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.tasks.windows import Windows, cut_windows
 from bert4rec.training.config import RunConfig, make_config
@@ -60,9 +62,7 @@ def bench_training(
     """Speeds on synthetic data of a data set's shape, ready for JSON."""
     dataset = synthetic_dataset(shape, num_items)
     config = bench_config(shape, dim, batch_size)
-    windows = cut_windows(
-        dataset.offsets[:-1], dataset.offsets[1:], max_length=config.model.max_length, step_share=0.5
-    )
+    windows = bench_windows(dataset, config)
     tokens = float(windows.length.mean())
     ours = time_ours(dataset, config, placement, tokens, compile_step=compile_step)
     result: dict[str, Any] = {
@@ -70,7 +70,7 @@ def bench_training(
         "device": placement.name,
         "dim": dim,
         "batch_size": batch_size,
-        "max_length": config.model.max_length,
+        "max_length": MAX_LENGTH[shape],
         "items": dataset.num_items,
         "average_tokens": round(tokens, 2),
         **vars(ours),
@@ -91,10 +91,30 @@ def bench_config(shape: str, dim: int, batch_size: int) -> RunConfig:
         "bert4rec",
         {
             "model": {"dim": dim, "heads": max(1, dim // 32), "max_length": MAX_LENGTH[shape]},
-            "objective": {"mask_probability": MASK_PROBABILITY[shape]},
+            "objective": {"mask_probability": MASK_PROBABILITY[shape], "prefix_share": 0.0},
             "training": {"batch_size": batch_size, "steps": 1_000_000},
         },
     )
+
+
+def bench_windows(dataset: Dataset, config: RunConfig) -> Windows:
+    """The windows of all actions that BERT4Rec with these settings trains on."""
+    network, cloze, _ = _sections(config)
+    return cut_windows(
+        dataset.offsets[:-1],
+        dataset.offsets[1:],
+        max_length=network.max_length,
+        step_share=cloze.window_step,
+    )
+
+
+def _sections(config: RunConfig) -> tuple[ModelConfig, Cloze, TrainingConfig]:
+    """The settings of BERT4Rec, which is what is timed."""
+    network, cloze, training = config.model, config.objective, config.training
+    assert isinstance(network, ModelConfig)
+    assert isinstance(cloze, Cloze)
+    assert training
+    return network, cloze, training
 
 
 def synthetic_dataset(shape: str, num_items: int | None = None) -> Dataset:
@@ -114,51 +134,53 @@ def synthetic_dataset(shape: str, num_items: int | None = None) -> Dataset:
 def time_ours(
     dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
 ) -> Speed:
+    """The speed of our training, on `tokens` a sample on average."""
     _forget_peak(placement)
-    ground = TaskInputs(
+    training = _sections(config)[2]
+    inputs = TaskInputs(
         dataset, dataset.offsets[1:], config, seed=1, device=placement.device, dtype=placement.dtype
     )
-    task = MODELS["bert4rec"].make_task(ground)
+    task = MODELS["bert4rec"].make_task(inputs)
     compile_step = compile_step and placement.device.type == "cuda"
-    loop = Loop(task, config.training, device=placement.device, seed=1, compile_step=compile_step)
+    loop = Loop(task, training, device=placement.device, seed=1, compile_step=compile_step)
     state = {"step": 0}
 
     def step() -> None:
         state["step"] += 1
         loop.run_steps(state["step"])
 
-    return _time(step, placement, config.training.batch_size, tokens)
+    return _time(step, placement, training.batch_size, tokens)
 
 
 def _time_plain(dataset: Dataset, windows: Windows, config: RunConfig, placement: Placement) -> Speed:
     _forget_peak(placement)
-    batch_size, length = config.training.batch_size, config.model.max_length
-    model = _PlainModel(dataset.num_items, config).to(placement.device)
+    network, cloze, training = _sections(config)
+    model = _PlainModel(dataset.num_items, network).to(placement.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     rng = np.random.default_rng(1)
 
     def step() -> None:
-        chosen = rng.integers(len(windows), size=batch_size)
-        items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, length)).to(placement.device)
-        hidden = (torch.rand(items.shape, device=items.device) < config.objective.mask_probability) & (
-            items != PADDING
+        chosen = rng.integers(len(windows), size=training.batch_size)
+        items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, network.max_length)).to(
+            placement.device
         )
-        hidden[:, -1] = True
+        masked = torch.rand(items.shape, device=items.device) < cloze.mask_probability
+        masked &= items != PADDING
+        masked[:, -1] = True
         with torch.autocast(placement.device.type, torch.bfloat16, enabled=placement.dtype is not None):
-            logits = model(items.masked_fill(hidden, dataset.mask_number))
-            loss = F.cross_entropy(logits.flatten(0, 1), items.masked_fill(~hidden, -100).flatten())
+            logits = model(items.masked_fill(masked, dataset.mask_number))
+            loss = F.cross_entropy(logits.flatten(0, 1), items.masked_fill(~masked, -100).flatten())
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), config.training.clip_norm)
+        nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
         optimizer.step()
 
-    return _time(step, placement, batch_size, float(windows.length.mean()))
+    return _time(step, placement, training.batch_size, float(windows.length.mean()))
 
 
 class _PlainModel(nn.Module):
-    def __init__(self, num_items: int, config: RunConfig) -> None:
+    def __init__(self, num_items: int, size: ModelConfig) -> None:
         super().__init__()
-        size = config.model
         self.items = nn.Embedding(num_items + 2, size.dim, padding_idx=PADDING)
         self.positions = nn.Embedding(size.max_length, size.dim)
         layer = nn.TransformerEncoderLayer(
@@ -222,17 +244,17 @@ def _forget_peak(placement: Placement) -> None:
 def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
     """Multiplications and additions a sample needs, forward and backward, counting real tokens only.
 
-    The last layer and the output layer are needed at hidden positions alone.
+    The last layer and the output layer are needed at masked positions alone.
     """
-    size = config.model
+    size, cloze, _ = _sections(config)
     length = windows.length.astype(np.float64)
-    hidden = num_hidden(torch.from_numpy(windows.length), config.objective.mask_probability).numpy()
+    masked = num_masked(torch.from_numpy(windows.length), cloze.mask_probability).numpy()
     inner = size.dim**2 * (4 + 2 * size.feed_forward)
     full_layers = (size.layers - 1) * (length * inner + 2 * length**2 * size.dim)
     last_layer = (
-        length * 2 * size.dim**2 + hidden * (inner - 2 * size.dim**2) + 2 * hidden * length * size.dim
+        length * 2 * size.dim**2 + masked * (inner - 2 * size.dim**2) + 2 * masked * length * size.dim
     )
-    output = hidden * (size.dim**2 + size.dim * num_items)
+    output = masked * (size.dim**2 + size.dim * num_items)
     return float(6 * np.mean(full_layers + last_layer + output))
 
 

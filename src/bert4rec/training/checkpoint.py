@@ -21,7 +21,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: State | None 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(plain, unfinished, metadata={"state": json.dumps(state or {})})
-        # safetensors lets the owner alone read it; whoever may read the folder may read this.
+        # safetensors lets only the owner read it; it should be as readable as the folder.
         unfinished.chmod(path.parent.stat().st_mode & 0o666)
         unfinished.replace(path)
     finally:
@@ -31,7 +31,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], state: State | None 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], State]:
     """What `save_tensors` wrote. A missing, truncated or foreign file is refused by name."""
     if not path.is_file():
-        raise NotFoundError(f"{path} does not exist.")
+        raise NotFoundError(f"{path} not found.")
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)

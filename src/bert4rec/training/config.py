@@ -1,21 +1,24 @@
-"""Everything that decides the outcome of a run, and where it comes from: preset, then `--set`.
+"""Everything that decides the outcome of a run, and where it comes from: preset, configuration file, settings.
 
-Needs no torch, so that a slip in a setting is told at once.
+Needs no torch, so that a mistake in a setting is reported at once.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from bert4rec.errors import UsageError
+from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.models.settings import (
     BPRMFConfig,
     CaserConfig,
     FPMCConfig,
     GRUConfig,
     ModelConfig,
+    ModelSettings,
     NCFConfig,
     PopConfig,
 )
@@ -23,161 +26,123 @@ from bert4rec.tasks.objectives import (
     BatchRanking,
     Cloze,
     NextItem,
+    ObjectiveSettings,
     Pairwise,
     Pointwise,
     SampledRanking,
     SkippingPointwise,
+    TrainingConfig,
 )
-from bert4rec.training.presets import did_you_mean, load_preset, refuse_unknown
+from bert4rec.tasks.objectives import RunConfig as RunConfig  # noqa: PLC0414 (callers know it from here)
+from bert4rec.training.presets import Values, did_you_mean, load_preset, refuse_unknown
 
 if TYPE_CHECKING:
     from bert4rec.data.dataset import Dataset
 
+Settings = Mapping[str, object] | Iterable[str]
+"""`{"model.dim": 128}`, or texts such as `model.dim=128`."""
+Section = TypeVar("Section")
 PASSES, FEWEST_STEPS = 300, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
-CLOZE_RATE = 0.002
-"""Without a preset, at the usual width: a few hidden items a sample teach slowly. Wider models may fail to learn."""
-PREFIX_SHARE = 0.5
-"""Without a preset. Small logs and short histories gain much by it, and long ones lose nothing to speak of."""
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """How the weights are found."""
+class Sections:
+    """The classes of the settings of a model, section by section."""
 
-    batch_size: int = 256
-    """Samples a step."""
-    steps: int = 10_000
-    """Steps at most. The learning rate falls to zero here."""
-    learning_rate: float = 1e-3
-    """Highest learning rate, reached at the end of the warm-up."""
-    warmup_steps: int = 200
-    """Steps over which the learning rate rises from zero."""
-    weight_decay: float = 0.01
-    """Of AdamW; on matrices and tables, not on biases and norms."""
-    clip_norm: float = 5.0
-    """Gradients whose norm is larger are scaled down to it."""
-    validate_every: int = 500
-    """Steps from one validation to the next."""
-    patience: int = 10
-    """Validations without improvement after which training stops."""
+    model: type[ModelSettings]
+    objective: type[ObjectiveSettings] | None
+    """None where there is nothing to train."""
+
+    def classes(self) -> dict[str, type]:
+        """Section → class; a model that is not trained has the section `model` alone."""
+        trained = {"objective": self.objective, "training": TrainingConfig} if self.objective else {}
+        return {"model": self.model, **trained}
 
 
-def _sections(model: type, objective: type) -> dict[str, type]:
-    return {"model": model, "objective": objective, "training": TrainingConfig}
-
-
-SECTIONS: dict[str, dict[str, type]] = {
-    "pop": {"model": PopConfig},
-    "bpr-mf": _sections(BPRMFConfig, Pairwise),
-    "ncf": _sections(NCFConfig, Pointwise),
-    "fpmc": _sections(FPMCConfig, Pairwise),
-    "gru4rec": _sections(GRUConfig, BatchRanking),
-    "gru4rec+": _sections(GRUConfig, SampledRanking),
-    "caser": _sections(CaserConfig, SkippingPointwise),
-    "sasrec": _sections(ModelConfig, NextItem),
-    "bert4rec": _sections(ModelConfig, Cloze),
+SECTIONS = {
+    "pop": Sections(PopConfig, None),
+    "bpr-mf": Sections(BPRMFConfig, Pairwise),
+    "ncf": Sections(NCFConfig, Pointwise),
+    "fpmc": Sections(FPMCConfig, Pairwise),
+    "gru4rec": Sections(GRUConfig, BatchRanking),
+    "gru4rec+": Sections(GRUConfig, SampledRanking),
+    "caser": Sections(CaserConfig, SkippingPointwise),
+    "sasrec": Sections(ModelConfig, NextItem),
+    "bert4rec": Sections(ModelConfig, Cloze),
 }
-"""The settings of each model, section by section. POP has nothing to train."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The complete settings of a run. What `model` and `objective` hold depends on the model: see `SECTIONS`."""
-
-    model: Any
-    objective: Any
-    training: Any
-    """A `TrainingConfig`. This and the objective are None where there is nothing to train."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {section: values for section, values in asdict(self).items() if values is not None}
-
-
-_COUNT = Field(ge=1)
-_DROPOUT = Field(ge=0, lt=1)
-_SHARE = Field(ge=0, le=1)
-_SHARE_ABOVE_ZERO = Field(gt=0, le=1)
-_ZERO_OR_MORE = Field(ge=0, allow_inf_nan=False)
-_ABOVE_ZERO = Field(gt=0, allow_inf_nan=False)
-_ANY = Field()
-LIMITS: dict[str, Any] = {
-    "dim": _COUNT,
-    "layers": _COUNT,
-    "heads": _COUNT,
-    "feed_forward": _COUNT,
-    "max_length": Field(ge=2),  # [mask] and something before it
-    "horizontal": _COUNT,
-    "vertical": _COUNT,
-    "actions": _ANY,
-    "embedding_dropout": _DROPOUT,
-    "hidden_dropout": _DROPOUT,
-    "attention_dropout": _DROPOUT,
-    "mask_probability": _SHARE_ABOVE_ZERO,
-    "last_item_share": _SHARE,
-    "prefix_share": _SHARE,
-    "window_step": _SHARE_ABOVE_ZERO,
-    "loss": _ANY,
-    "negatives": _COUNT,
-    "exponent": _ZERO_OR_MORE,
-    "penalty": _ZERO_OR_MORE,
-    "targets": _COUNT,
-    "batch_size": _COUNT,
-    "steps": _COUNT,
-    "learning_rate": _ABOVE_ZERO,
-    "warmup_steps": Field(ge=0),
-    "weight_decay": _ZERO_OR_MORE,
-    "clip_norm": _ABOVE_ZERO,
-    "validate_every": _COUNT,
-    "patience": _COUNT,
-}
-"""What each setting may be, whatever the model."""
+"""What can be set for each model. `specs.register` adds models."""
 _PLAIN_WORDS = {
     "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
+    "float_type": "must be a number",
+    "predicate_failed": "must be a finite number",
 }
+
+
+def list_models() -> list[str]:
+    """The names of all models: the nine of the paper, and those that were registered."""
+    return list(SECTIONS)
 
 
 def choose_config(
-    dataset: "Dataset", model: str, preset: str | None = None, settings: Iterable[str] = ()
+    dataset: "Dataset",
+    model: str,
+    preset: str | None = None,
+    settings: Settings = (),
+    config: str | Path | None = None,
 ) -> RunConfig:
-    """The complete settings: those of the preset, or usual ones for data of this size, and what was said."""
+    """The complete settings of a run on a dataset.
+
+    Parameters
+    ----------
+    dataset
+        Without a preset, its size decides how many steps are trained.
+    model
+        A name of `list_models`.
+    preset
+        Named settings to start from.
+    settings
+        Single settings, `{"model.dim": 128}` or `["model.dim=128"]`; they win over the rest.
+    config
+        A TOML file with sections model, objective and training; it wins over the preset.
+    """
     refuse_unknown(model, preset)
-    if preset:
-        values = load_preset(model, preset)
-    else:
-        sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
-        values = settings_by_size(model, settings, **sizes)
-    return make_config(model, values, settings)
+    given = _read_config(model, config) if config else {}
+    given = _merged(given, _parse(settings))
+    _refuse_unknown_keys(model, given)
+    sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
+    start = load_preset(model, preset) if preset else settings_by_size(model, given, **sizes)
+    return make_config(model, _merged(start, given))
 
 
 def settings_by_size(
-    model: str, settings: Iterable[str] = (), *, num_users: int, num_actions: int
-) -> dict[str, Any]:
-    """What stands in for a preset where none is named: as many steps as the size of the data asks for.
+    model: str, given: Mapping[str, Mapping[str, object]] | None = None, *, num_users: int, num_actions: int
+) -> Values:
+    """What stands in for a preset where none is named: as many steps as the size of the data needs.
 
-    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset. Where
-    `settings` say how many steps, the warm-up and the validations go by that.
+    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset. If `given`
+    has the number of steps, the warm-up and the validations go by that; the learning rate goes by the width.
     """
-    objective, usual = SECTIONS[model].get("objective"), TrainingConfig()
-    if objective is None:
+    sections, given = SECTIONS[model], given or {}
+    if sections.objective is None:
         return {}
-    samples = num_actions if objective in (Pairwise, Pointwise, SkippingPointwise) else num_users
+    usual = TrainingConfig()
+    samples = num_users if sections.objective.samples_are == "users" else num_actions
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
-    said = [
-        setting.partition("=")[2].strip() for setting in settings if setting.startswith("training.steps=")
-    ]
-    if said and said[-1].isdecimal():
-        steps = int(said[-1])
-    warmup, often = min(usual.warmup_steps, steps // 10), max(1, steps // 20)
-    training: dict[str, float] = {"steps": steps, "warmup_steps": warmup, "validate_every": often}
-    if objective is not Cloze:
-        return {"training": training}
-    if not any(setting.startswith("model.dim") for setting in settings):
-        training["learning_rate"] = CLOZE_RATE
-    return {"objective": {"prefix_share": PREFIX_SHARE}, "training": training}
+    if "steps" in given.get("training", {}):
+        steps = _make_section("training", TrainingConfig, {"steps": given["training"]["steps"]}).steps
+    dim: int = getattr(_make_section("model", sections.model, given.get("model", {})), "dim", 0)
+    return {
+        "training": {
+            "steps": steps,
+            "warmup_steps": min(usual.warmup_steps, steps // 10),
+            "validate_every": max(1, steps // 20),
+            "learning_rate": sections.objective.usual_learning_rate(dim),
+        }
+    }
 
 
 @dataclass(frozen=True)
@@ -187,67 +152,132 @@ class Setting:
     key: str
     """As it is written, such as model.dim."""
     value: Any
-    """What it is where nobody says otherwise."""
+    """Its value in the preset, or without one."""
     choices: tuple[str, ...]
-    """All there are to choose from; empty where it is a number."""
+    """All possible values; empty for a number."""
     meaning: str
+    """What it is, in a sentence."""
 
 
-def list_settings(model: str, values: Mapping[str, Any] | None = None) -> list[Setting]:
-    """Everything that can be set for a model, with its value among `values`, or else the usual one."""
-    from docstring_parser import parse_from_object
+def list_settings(model: str, preset: str | None = None) -> list[Setting]:
+    """Everything that can be set for a model, with its value in the preset or, without one, what is used then.
 
+    Without a preset, `training.steps`, `training.warmup_steps` and `training.validate_every` depend on the size of the
+    data; shown is what the largest data gets.
+    """
+    refuse_unknown(model, preset)
+    largest = 10**12
+    start = (
+        load_preset(model, preset)
+        if preset
+        else settings_by_size(model, num_users=largest, num_actions=largest)
+    )
+    values = make_config(model, start).as_dict()
     return [
         Setting(
             key=f"{section}.{each.name}",
-            value=(values or {}).get(section, {}).get(each.name, each.default),
+            value=values[section][each.name],
             choices=get_args(get_type_hints(cls)[each.name]),
-            meaning=" ".join(about[each.name].split()),
+            meaning=" ".join(about.get(each.name, "").split()),
         )
-        for section, cls in SECTIONS[model].items()
-        for about in [{part.arg_name: part.description or "" for part in parse_from_object(cls).params}]
+        for section, cls in SECTIONS[model].classes().items()
+        for about in [_docstrings(cls)]
         for each in fields(cls)
     ]
 
 
-def make_config(model: str, values: Mapping[str, Any], settings: Iterable[str] = ()) -> RunConfig:
-    """A checked configuration from a preset's values and `section.key=value` settings, the latter winning."""
-    merged = {section: dict(keys) for section, keys in values.items()}
-    for setting in settings:
-        key, separator, value = setting.partition("=")
+def _docstrings(cls: type) -> dict[str, str]:
+    """What stands below each field; nothing for a class whose source cannot be read, as in a notebook."""
+    from docstring_parser import parse_from_object
+
+    try:
+        return {part.arg_name: part.description or "" for part in parse_from_object(cls).params}
+    except (OSError, TypeError):
+        return {}
+
+
+def make_config(model: str, values: Mapping[str, Mapping[str, object]], settings: Settings = ()) -> RunConfig:
+    """A checked configuration from values, section by section, and settings, which win over them."""
+    if model not in SECTIONS:
+        raise NotFoundError(
+            f"Unknown model {model!r}. If it is a model of your own, register it first: "
+            f"`bert4rec.register({model!r}, ...)`."
+        )
+    merged, sections = _merged(values, _parse(settings)), SECTIONS[model]
+    _refuse_unknown_keys(model, merged)
+    network = _make_section("model", sections.model, merged.get("model", {}))
+    if sections.objective is None:
+        return RunConfig(network, None, None)
+    return RunConfig(
+        network,
+        _make_section("objective", sections.objective, merged.get("objective", {})),
+        _make_section("training", TrainingConfig, merged.get("training", {})),
+    )
+
+
+def _read_config(model: str, path: str | Path) -> Values:
+    """The sections of a TOML file. Its mistakes are reported with its name."""
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} not found. `config` must be a TOML file.") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as TOML: {error}.") from error
+    try:
+        for section, keys in values.items():
+            if not isinstance(keys, dict):
+                raise UsageError(f"{section} must be a section, such as [model], with keys below it.")
+        make_config(model, values)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return values
+
+
+def _parse(settings: Settings) -> Values:
+    """Section by section. Of a setting that is given several times, the last one wins."""
+    if isinstance(settings, str):
+        raise UsageError(f"`settings` must be a mapping or a list, not the text {settings!r}.")
+    found: Values = {}
+    if isinstance(settings, Mapping):
+        pairs = [(str(key), value, f"{key!r}: {value!r}") for key, value in settings.items()]
+    else:
+        texts = [(text, *text.partition("=")) for text in settings]
+        pairs = [(key if equals else "", value.strip(), text) for text, key, equals, value in texts]
+    for key, value, text in pairs:
         section, dot, name = key.strip().partition(".")
-        if not separator or not dot:
-            raise UsageError(f"--set {setting} is not of the form section.key=value, such as model.dim=128.")
-        merged.setdefault(section, {})[name] = value.strip()
-    sections = SECTIONS[model]
-    _refuse_unknown(model, sections, merged)
-    made = {name: _make_section(name, cls, merged.get(name, {})) for name, cls in sections.items()}
-    return RunConfig(made["model"], made.get("objective"), made.get("training"))
+        if not dot:
+            raise UsageError(
+                f"`settings`: {text} is not of the form section.key=value, such as model.dim=128."
+            )
+        found.setdefault(section, {})[name] = value
+    return found
 
 
-def _make_section(section: str, cls: type, values: Mapping[str, Any]) -> Any:
-    """One of the configurations of a run, each value of its type and within its limits."""
-    types = get_type_hints(cls)
+def _merged(
+    values: Mapping[str, Mapping[str, object]], winning: Mapping[str, Mapping[str, object]]
+) -> Values:
+    return {
+        section: {**values.get(section, {}), **winning.get(section, {})} for section in {**values, **winning}
+    }
+
+
+def _make_section(section: str, cls: type[Section], values: Mapping[str, object]) -> Section:
+    """One of the sections of a configuration, each value of its type and within its limits."""
+    types = get_type_hints(cls, include_extras=True)
     checked: dict[str, Any] = {}
     for key, value in values.items():
-        expected: Any = Annotated[types[key], LIMITS[key]]
         try:
-            checked[key] = TypeAdapter(expected).validate_python(value)
+            checked[key] = TypeAdapter(types[key]).validate_python(value)
         except ValidationError as error:
             problem = error.errors()[0]
             told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")
             raise UsageError(f"{section}.{key} = {value}: {told}.") from error
-    try:
-        return cls(**checked)
-    except AssertionError as error:
-        values = {each.name: checked.get(each.name, each.default) for each in fields(cls)}
-        found = ", ".join(f"{key} = {value}" for key, value in values.items())
-        why = f": {error}" if str(error) else ""
-        raise UsageError(f"The settings of {section} do not go together{why}. They are {found}.") from error
+    return cls(**checked)
 
 
-def _refuse_unknown(model: str, sections: Mapping[str, type], values: Mapping[str, Any]) -> None:
-    """A key nobody reads is an error, not a silent nothing."""
+def _refuse_unknown_keys(model: str, values: Mapping[str, Mapping[str, object]]) -> None:
+    """A key that nothing reads is an error, not silently ignored."""
+    sections = SECTIONS[model].classes()
     for section, keys in values.items():
         if section not in sections:
             near = did_you_mean(section, sections) or f" Known: {', '.join(sections)}."

@@ -13,7 +13,7 @@ OWN_OVERHEAD = 3 << 29
 
 @dataclass(frozen=True)
 class Placement:
-    """A device and how it is to be used."""
+    """A device, and the precision used on it."""
 
     device: torch.device
     dtype: torch.dtype | None
@@ -29,7 +29,7 @@ class Placement:
 
     @property
     def is_shared(self) -> bool | None:
-        """Whether other processes hold memory of the card, so that times say little. None where nobody can tell."""
+        """Whether other processes hold memory of the card, so that times say little. None if unknown."""
         if self.device.type != "cuda":
             return None
         free, total = torch.cuda.mem_get_info(self.device)
@@ -37,17 +37,19 @@ class Placement:
 
 
 def place(name: str = "auto") -> Placement:
-    """`auto` takes the GPU where there is one."""
+    """The device of this name; `auto` takes the GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"--device {name!r} is not known. Say auto, cpu, cuda or cuda:1.") from error
+        raise UsageError(
+            f"Unknown device {name!r}. `device` must be auto, cpu, cuda or a GPU by number, such as cuda:1."
+        ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: no GPU can be used here. Say --device cpu.")
+        raise UsageError(f"`device={name}`: no GPU found. Use `device=cpu`.")
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"--device {name!r} is not supported. Say auto, cpu or cuda.")
+        raise UsageError(f"Device {name!r} is not supported. `device` must be auto, cpu or cuda.")
     half = device.type == "cuda" and torch.cuda.is_bf16_supported()
     return Placement(device, torch.bfloat16 if half else None)
 

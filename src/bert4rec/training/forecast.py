@@ -10,7 +10,7 @@ import numpy as np
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Targets
 from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
-from bert4rec.tasks.task import ModelScorer
+from bert4rec.models.model import ModelScorer
 from bert4rec.training.loop import Loop
 from bert4rec.training.run import Plan, Stage
 
@@ -119,7 +119,8 @@ class Forecast:
         return f"{about}: at most {steps}, {validations:,} validation{'s' * (validations > 1)}{refit}."
 
     def _validations(self, step: int, last: int) -> int:
-        return math.ceil((last - step) / int(self._plan.config.training.validate_every))
+        training = self._plan.config.training
+        return math.ceil((last - step) / training.validate_every) if training else 0
 
 
 def in_words(seconds: float) -> str:

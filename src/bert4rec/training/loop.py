@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bert4rec.errors import DataError
+from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.config import TrainingConfig
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
@@ -30,28 +31,8 @@ LARGEST_SHARE_OF_CHECKPOINTS = 0.03
 """Of the time. Weights and moments of a large catalogue are hundreds of megabytes."""
 
 
-class Task(Protocol):
-    """A model together with the data it learns from."""
-
-    @property
-    def model(self) -> nn.Module: ...
-
-    @property
-    def width(self) -> int:
-        """Numbers in a batch."""
-        ...
-
-    def block(self, step: int) -> tuple[int, Tensor]:
-        """Batches made together: the step of the first, and int32 [steps, width]. A step always has the same batch."""
-        ...
-
-    def loss(self, batch: Tensor) -> Tensor:
-        """The mean loss of one batch."""
-        ...
-
-
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a training has come. Kept in checkpoints."""
 
     step: int = 0
@@ -61,20 +42,22 @@ class Progress:
     """Validations since the best one."""
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
-    """One entry a mark: step, loss, seconds, and of a validation its value and seconds."""
+    """One entry a mark: step, loss, seconds, of a validation its value and seconds, and `Hooks.facts`."""
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the outside world wants to hear, or has to say, while training runs."""
+    """What the loop calls while training runs."""
 
     validate: Callable[[], float] | None = None
     """The value to be maximised, of the model as it is now; None where there is nothing to choose. May raise
-    `Interrupted`: it is asked again when training goes on."""
-    report: Callable[[Progress, float, float], None] = lambda *_: None
-    """Hears progress, loss and steps per second of training alone, about once a second and after every validation."""
+    `Interrupted`: it is called again when training is resumed."""
+    report: Callable[[TrainingProgress, float, float], None] = lambda *_: None
+    """Gets progress, loss and steps per second of training alone, about once a second and after every validation."""
     should_stop: Callable[[], bool] = lambda: False
     """Asked before every step; True writes a checkpoint and raises `Interrupted`."""
+    facts: Callable[[], dict[str, Any]] = dict
+    """What else is to be noted in the history at each mark."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -94,7 +77,7 @@ class Loop:
         compile_step: bool = False,
     ) -> None:
         self.task, self.config, self.device = task, config, device
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
         self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
@@ -110,7 +93,7 @@ class Loop:
 
     def run(
         self, last_step: int, hooks: Hooks = Hooks(), checkpoint: Path | None = None, tag: str = ""
-    ) -> Progress:
+    ) -> TrainingProgress:
         """Train until `last_step`, or until validation has not improved for long.
 
         Where there is a validation, the best weights are in `best`. `tag` is written into the checkpoint and
@@ -192,8 +175,8 @@ class Loop:
         if state.get("tag") != tag:
             raise DataError(f"{checkpoint} belongs to another run: its settings, data or stage differ.")
         if "progress" not in state:
-            raise DataError(f"{checkpoint} holds weights alone; a checkpoint is needed to go on from.")
-        self.progress = Progress(**state["progress"])
+            raise DataError(f"{checkpoint} holds weights alone; resuming needs a checkpoint.")
+        self.progress = TrainingProgress(**state["progress"])
         self.best = {
             name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")
         }
@@ -259,7 +242,7 @@ class Loop:
 
     def _mark(self, hooks: Hooks, clock: "_Clock") -> None:
         """Validate, remember the best weights, and note how things stand."""
-        entry = {"step": self.progress.step, "loss": self._mean_loss()}
+        entry: dict[str, Any] = {"step": self.progress.step, "loss": self._mean_loss()}
         if hooks.validate:
             self.task.model.eval()
             began = time.perf_counter()
@@ -268,14 +251,11 @@ class Loop:
             self.task.model.train()
             self.progress.stale += 1
             if value > self.progress.best_value:
-                self.progress.best_value, self.progress.best_step, self.progress.stale = (
-                    value,
-                    self.progress.step,
-                    0,
-                )
+                self.progress.best_value, self.progress.best_step = value, self.progress.step
+                self.progress.stale = 0
                 self.best = {name: tensor.clone() for name, tensor in self.task.model.state_dict().items()}
         entry["seconds"] = round(clock.seconds(), 3)
-        self.progress.history.append(entry)
+        self.progress.history.append(entry | hooks.facts())
         self._loss_sum.zero_()
         self._loss_steps = 0
 
@@ -317,7 +297,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> to
 class _Clock:
     """Seconds of training, those before a resume included, and when to speak up."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TrainingProgress) -> None:
         self._began = time.perf_counter() - progress.seconds
         self._reported = self._saved = time.perf_counter()
         self._pause = 0.0

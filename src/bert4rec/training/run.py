@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from bert4rec.artefact import read_manifest, verify_files, write_manifest, write_text
 from bert4rec.data.dataset import Dataset, Repeats
@@ -27,6 +26,7 @@ from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.evaluation.judge import has_ranks, load_ranks, save_ranks
 from bert4rec.evaluation.protocol import Ranks, Scorer
+from bert4rec.models.model import SequentialModel, make_scorer
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
@@ -175,7 +175,7 @@ class Run:
             save_ranks(self.path, part, ranks)
             write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
-    def load_model(self, part: Part, device: torch.device) -> nn.Module:
+    def load_model(self, part: Part, device: torch.device) -> SequentialModel:
         """The model to be judged on `part`, ready to score."""
         if self.plan.variant:
             raise UsageError(
@@ -191,5 +191,4 @@ class Run:
     def scorer(self, part: Part, placement: Placement) -> Scorer:
         """The model to be judged on `part`, as evaluation wants it."""
         model = self.load_model(part, placement.device)
-        scorer: Scorer = MODELS[self.plan.model].task.make_scorer(model, placement.dtype)
-        return scorer
+        return make_scorer(model, placement.dtype)

@@ -1,4 +1,4 @@
-"""Optional trackers: TensorBoard and MLflow, loaded only when asked for."""
+"""Optional trackers: TensorBoard and MLflow, loaded only when used."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +16,21 @@ class Tracker(Protocol):
 
 @contextmanager
 def make_tracker(kind: Literal["tensorboard", "mlflow"] | None, folder: Path) -> Iterator[Tracker]:
-    """A tracker of the kind asked for; None gives one that forgets everything."""
+    """A tracker of this kind; None gives one that does nothing."""
     if kind == "tensorboard":
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise UsageError("--track tensorboard needs it: pip install 'bert4rec[tensorboard]'.") from error
+            raise UsageError(
+                "`track=tensorboard` needs TensorBoard: pip install 'bert4rec[tensorboard]'."
+            ) from error
         with SummaryWriter(str(folder / "tensorboard")) as writer:
             yield writer.add_scalar
     elif kind == "mlflow":
         try:
             import mlflow
         except ImportError as error:
-            raise UsageError("--track mlflow needs it: pip install 'bert4rec[mlflow]'.") from error
+            raise UsageError("`track=mlflow` needs MLflow: pip install 'bert4rec[mlflow]'.") from error
         with mlflow.start_run(run_name=folder.name):
             yield lambda name, value, step: mlflow.log_metric(name, value, step=step)
     else:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bert4rec import __version__
 from bert4rec.artefact import write_manifest, write_text
@@ -25,53 +27,54 @@ from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.models.pop import Pop
-from bert4rec.tasks.task import ModelScorer, TaskInputs
+from bert4rec.models.model import ModelScorer, make_scorer
+from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.tasks.task import Task, TaskInputs
+from bert4rec.training.advice import SELECTION_METRIC, warn_of_few_steps, warn_of_little_learned
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.code_mark import code_checksum
-from bert4rec.training.config import TrainingConfig
 from bert4rec.training.device import Placement
 from bert4rec.training.forecast import Forecast, measure, passes_for
-from bert4rec.training.loop import Hooks, Interrupted, Loop, Progress, Task
+from bert4rec.training.loop import Hooks, Interrupted, Loop, TrainingProgress
+from bert4rec.training.progress_log import ProgressLog
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
 
-SELECTION_METRIC = "NDCG@10"
-"""Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
-
-LATE = 0.9
-"""Share of the steps after which a best validation says that more steps might have given more."""
-LEARNED = 1.5
-"""What a model must have in multiples of what popularity has, or it is likely to have learned nothing else."""
-
 
 @dataclass(frozen=True)
-class Pace:
-    """How training is going right now."""
+class Throughput:
+    """How fast training is right now."""
 
     loss: float
+    """Mean loss since the last mark."""
     samples_per_second: float
     seconds_left: float
-    """Of all that is still to come, if nothing ends early."""
+    """Until the end of the run, if nothing ends early."""
 
 
 class Listener(Protocol):
-    """Who watches a run: a live line, a log, a tracker."""
+    """Watches a run: a live line, a log, a tracker."""
 
-    def stage(self, stage: Stage, steps: int) -> None: ...
-
-    def progress(self, stage: Stage, progress: Progress, pace: "Pace") -> None: ...
-
-    def busy(self, what: str, seconds_left: float) -> None:
-        """Something has begun that may take minutes and is no training."""
+    def stage(self, stage: Stage, steps: int) -> None:
+        """A stage begins, of at most so many steps."""
         ...
 
-    def say(self, text: str) -> None: ...
+    def progress(self, stage: Stage, progress: TrainingProgress, pace: Throughput) -> None:
+        """About once a second, and after every validation."""
+        ...
+
+    def busy(self, what: str, seconds_left: float) -> None:
+        """Something other than training has begun that may take minutes."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        ...
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What does not decide the outcome of a run: where it happens and who watches."""
+    """What does not decide the outcome of a run: where it happens and what watches it."""
 
     placement: Placement
     listener: Listener
@@ -81,15 +84,15 @@ class RunContext:
 
 
 def train(
-    dataset: Dataset, folder: Path, plan: Plan, around: RunContext, kind: ModelSpec | None = None
+    dataset: Dataset, folder: Path, plan: Plan, around: RunContext, spec: ModelSpec | None = None
 ) -> Run:
-    """Train and judge one model; go on where an earlier call was cut off. Leaves a finished run in `folder`.
+    """Train and judge one model; resume where an earlier call was interrupted. Leaves a finished run in `folder`.
 
-    A run that is finished already is returned as it is. An experiment may hand in a `kind` of its own, with
-    parts of the model swapped; the plan then names the variant.
+    A run that is already finished is returned as it is. An experiment may pass a `spec` of its own, with parts of the
+    model swapped; the plan then names the variant.
     """
-    assert bool(plan.variant) == (kind is not None), (
-        "a variant has a name and a kind, other runs have neither"
+    assert bool(plan.variant) == (spec is not None), (
+        "a variant has a name and a spec, other runs have neither"
     )
     if (folder / "config.json").is_file() and replace(Plan.load(folder), dataset=plan.dataset) != plan:
         raise UsageError(f"{folder} holds a run with other settings or data. Choose another folder.")
@@ -98,13 +101,13 @@ def train(
     split = make_split(dataset, plan.split)
     if not len(split.valid) or not len(split.test):
         raise DataError(
-            f"The split of {dataset.path} leaves nobody to validate or to test on: {why_nobody(split)}"
+            f"The split of {dataset.where} leaves no users to validate or to test on: {why_nobody(split)}"
         )
     for warning in too_little_to_judge(dataset, split.test):
         around.listener.say(f"Warning: {warning}")
     is_resumed = (folder / "config.json").is_file()
-    kind = kind or MODELS[plan.model]
-    trainer = _Trainer(dataset, split, folder, plan, around, kind, is_resumed, Forecast(plan))
+    spec = spec or MODELS[plan.model]
+    trainer = _Trainer(dataset, split, folder, plan, around, spec, is_resumed, Forecast(plan))
     selection = trainer.select()
     final = trainer.refit(selection) if plan.refit else trainer.keep(selection)
     trainer.finish(selection, final)
@@ -128,7 +131,7 @@ class _Trainer:
     folder: Path
     plan: Plan
     around: RunContext
-    kind: ModelSpec
+    spec: ModelSpec
     is_resumed: bool
     """Whether an earlier call began it."""
     forecast: Forecast
@@ -152,14 +155,13 @@ class _Trainer:
         self._forget("selection")
         task.model.load_state_dict(weights)
         task.model.eval()
-        self._warn_if_undertrained(state["best_step"])
-        self._warn_if_no_better_than_popular()
-        seconds = [entry["seconds"] for entry in self._progress_of("selection")]
-        return _Fitted("selection", scorer, state["best_step"], max(seconds, default=0.0))
+        for warning in self._warnings(state["best_step"]):
+            self.around.listener.say(f"Warning: {warning}")
+        return _Fitted("selection", scorer, state["best_step"], self.log.seconds())
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
-        task, progress = self._task("test"), Progress()
+        task, progress = self._task("test"), TrainingProgress()
         scorer = self._scorer(task)
         if self.plan.config.training:
             progress = self._run(
@@ -185,16 +187,16 @@ class _Trainer:
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
     def _open_folder(self) -> None:
-        """Not before the task is made: where there is nothing to train on, no folder is left behind."""
+        """Not before the task is made: if there is nothing to train on, no folder is left behind."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.plan.save(self.folder)
         for left_by_a_killed_process in self.folder.glob(".*.unfinished-*"):
             left_by_a_killed_process.unlink()
 
-    def _task(self, part: Part) -> Any:
+    def _task(self, part: Part) -> Task:
         """A fresh model, and what it is to learn before the targets of `part`."""
         plan, placement = self.plan, self.around.placement
-        ground = TaskInputs(
+        inputs = TaskInputs(
             self.dataset,
             self.split.training_end(part),
             plan.config,
@@ -202,42 +204,34 @@ class _Trainer:
             device=placement.device,
             dtype=placement.dtype,
         )
-        return self.kind.make_task(ground)
+        return self.spec.make_task(inputs)
 
     def _loop(self, task: Task, training: TrainingConfig) -> Loop:
         device = self.around.placement.device
         compile_step = self.around.compile_step and device.type == "cuda"
         return Loop(task, training, device=device, seed=self.plan.seed, compile_step=compile_step)
 
-    def _scorer(self, task: Any) -> ModelScorer:
-        """Asks before each batch whether to stop: a ranking may take minutes."""
-        plain = self._plain_scorer(task)
+    def _scorer(self, task: Task) -> ModelScorer:
+        """Checks before each batch whether to stop: a ranking may take minutes."""
+        plain = make_scorer(task.model, self.around.placement.dtype)
 
-        def scores(users: Any, histories: Histories, items: Any = None) -> torch.Tensor:
+        def scores(
+            users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
+        ) -> torch.Tensor:
             if self.around.should_stop():
                 raise Interrupted
             return plain(users, histories, items)
 
         return scores
 
-    def _plain_scorer(self, task: Any) -> ModelScorer:
-        scorer: ModelScorer = self.kind.task.make_scorer(task.model, self.around.placement.dtype)
-        return scorer
-
-    def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> Progress:
+    def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> TrainingProgress:
         self.around.listener.stage(stage, steps)
         checkpoint, tag = self._checkpoint(stage), self._tag(stage)
         if checkpoint.exists():
             loop.resume(checkpoint, tag)
-            self.around.listener.say(f"Going on at step {loop.progress.step:,}.")
-        learned, is_warm = loop.progress.step, loop.is_warm
-        # A GPU has to compile first, and a step tried alone says little of one that is replayed: it is told later.
-        is_told = is_warm
-        passes = passes_for(self.forecast.steps_left(stage, learned, steps)) if is_warm else 0
-        if self.forecast.is_blank and passes:
-            plain = self._plain_scorer(loop.task)
-            self.forecast.begin(measure(loop, plain, self.dataset, self.split.valid, passes=passes))
-            self.around.listener.say(self.forecast.told(stage, learned, steps))
+            self.around.listener.say(f"Resuming at step {loop.progress.step:,}.")
+        reporter = _StageReporter(self, loop, stage, steps)
+        reporter.forecast_first()
 
         def validate() -> float:
             step = loop.progress.step
@@ -246,32 +240,15 @@ class _Trainer:
             device = self.around.placement.device.type
             return judge_among_negatives(scorer, self.dataset, self.split, "valid", device)[SELECTION_METRIC]
 
-        def report(progress: Progress, loss: float, steps_per_second: float) -> None:
-            nonlocal learned, is_warm, is_told
-            if steps_per_second and is_warm:
-                self.forecast.learn_steps(
-                    progress.step - learned, (progress.step - learned) / steps_per_second
-                )
-                if not is_told and stage == "selection":
-                    self.around.listener.say(self.forecast.told(stage, progress.step, steps))
-                is_told = True
-            learned, is_warm = progress.step, loop.is_warm
-            last = progress.history[-1] if progress.history else {}
-            if last.get("step") == progress.step:
-                self.forecast.learn_validation(last.get("validation_seconds", 0.0))
-                last |= {
-                    "command_seconds": self._seconds(),
-                    "device_shared": self.around.placement.is_shared,
-                }
-                self._write_progress(stage, progress.history)
-            pace = Pace(
-                loss,
-                samples_per_second=steps_per_second * loop.config.batch_size,
-                seconds_left=self.forecast.seconds_left(stage, progress.step, steps),
-            )
-            self.around.listener.progress(stage, progress, pace)
-
-        hooks = Hooks(validate if stage == "selection" else None, report, self.around.should_stop)
+        hooks = Hooks(
+            validate=validate if stage == "selection" else None,
+            report=reporter.report,
+            should_stop=self.around.should_stop,
+            facts=lambda: {
+                "command_seconds": self.seconds(),
+                "device_shared": self.around.placement.is_shared,
+            },
+        )
         progress = loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
         return progress
@@ -303,9 +280,9 @@ class _Trainer:
             "device_shared": self._was_shared(fitted.stage),
             "steps": fitted.steps,
             "train_seconds": round(fitted.seconds, 2),
-            "command_seconds": self._seconds(),
+            "command_seconds": self.seconds(),
             "resumed": self.is_resumed,
-            "validations": self._validations() if fitted.stage == "selection" else [],
+            "validations": self.log.validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
             "candidates_checksum": self.plan.candidates_checksum,
@@ -314,59 +291,24 @@ class _Trainer:
         }
 
     def _was_shared(self, stage: Stage) -> bool | None:
-        """Whether others used the device at any mark of a stage, or do now. None where nobody can tell."""
+        """Whether other processes used the device at any mark of a stage, or do now. None if unknown."""
         now = self.around.placement.is_shared
         if now is None:
             return None
-        return now or any(each.get("device_shared") for each in self._progress_of(stage))
+        return now or any(each.get("device_shared") for each in self.log.read(stage))
 
-    def _seconds(self) -> float:
-        """Since the command began."""
+    def seconds(self) -> float:
+        """Since the run began."""
         return round(time.perf_counter() - self.around.began, 2)
 
-    def _validations(self) -> list[dict[str, float]]:
-        """How the selection went: step, value, and seconds since the command began."""
-        names = ("step", "value", "command_seconds")
-        return [{name: entry[name] for name in names} for entry in self._progress_of("selection")]
+    @property
+    def log(self) -> ProgressLog:
+        return ProgressLog(self.folder)
 
-    def _write_progress(self, stage: Stage, history: list[dict[str, float]]) -> None:
-        """All entries of this stage anew, behind those of the stages before: a resumed run has each once."""
-        before = self._progress_of("selection") if stage == "refit" else []
-        entries = [*before, *({"stage": stage, **entry} for entry in history)]
-        write_text(self.folder / "progress.jsonl", "\n".join(map(json.dumps, entries)))
-
-    def _progress_of(self, stage: Stage) -> list[dict[str, Any]]:
-        path = self.folder / "progress.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"{path} is damaged ({error}). Start anew with --overwrite.") from error
-
-    def _warn_if_undertrained(self, best_step: int) -> None:
-        training = self.plan.config.training
-        if training and best_step > LATE * training.steps:
-            self.around.listener.say(
-                f"Warning: validation was at its best at step {best_step:,} of {training.steps:,}, so the model may be "
-                f"under-trained. Raise training.steps above {training.steps:,}."
-            )
-
-    def _warn_if_no_better_than_popular(self) -> None:
-        """Weights may collapse until everybody is offered the same, and the run ends as if nothing were wrong."""
-        values = [entry["value"] for entry in self._progress_of("selection")]
-        if not values:
-            return
-        best, pop = max(values), Pop.fit(self.dataset, self.split.training_end("valid"))
-        judged = judge_among_negatives(pop.scores, self.dataset, self.split, "valid", "cpu")
-        popular = judged[SELECTION_METRIC]
-        if best < LEARNED * popular:
-            relation = (
-                "not much more than" if best > popular else "no more than" if best == popular else "less than"
-            )
-            self.around.listener.say(
-                f"Warning: {SELECTION_METRIC} on the validation items is {best:.4f}, {relation} the {popular:.4f} of "
-                "offering everybody what is popular. More training.steps, or a lower training.learning_rate, may help."
-            )
+    def _warnings(self, best_step: int) -> list[str]:
+        values, training = [entry["value"] for entry in self.log.read("selection")], self.plan.config.training
+        few_steps = warn_of_few_steps(training, best_step) if training else []
+        return few_steps + (warn_of_little_learned(max(values), self.dataset, self.split) if values else [])
 
     def _checkpoint(self, stage: Stage) -> Path:
         return self.folder / f"resume-{stage}.safetensors"
@@ -376,8 +318,53 @@ class _Trainer:
 
     def _tag(self, stage: Stage) -> str:
         decisive = replace(self.plan, dataset="", preset=None).as_dict()
-        del decisive[
-            "repeats"
-        ]  # The candidates tell, and runs that were begun before it was recorded can go on.
+        # The candidates tell, and runs that were begun before it was recorded can be resumed.
+        del decisive["repeats"]
         plan = json.dumps([stage, decisive], sort_keys=True)
         return hashlib.sha256(plan.encode()).hexdigest()
+
+
+@dataclass
+class _StageReporter:
+    """Keeps the forecast, the log and the listener up to date while a stage is trained."""
+
+    trainer: _Trainer
+    loop: Loop
+    stage: Stage
+    steps: int
+
+    def __post_init__(self) -> None:
+        self._learned, self._is_warm = self.loop.progress.step, self.loop.is_warm
+        # A GPU has to compile first, and a single step says little about one that is replayed: it is announced later.
+        self._is_announced = self._is_warm
+
+    def forecast_first(self) -> None:
+        """Measure how long the run will take, where that can be done beforehand, and say so."""
+        trainer, forecast = self.trainer, self.trainer.forecast
+        passes = (
+            passes_for(forecast.steps_left(self.stage, self._learned, self.steps)) if self._is_warm else 0
+        )
+        if forecast.is_blank and passes:
+            scorer = make_scorer(self.loop.task.model, trainer.around.placement.dtype)
+            forecast.begin(measure(self.loop, scorer, trainer.dataset, trainer.split.valid, passes=passes))
+            trainer.around.listener.say(forecast.told(self.stage, self._learned, self.steps))
+
+    def report(self, progress: TrainingProgress, loss: float, steps_per_second: float) -> None:
+        """What `Hooks.report` calls."""
+        trainer, forecast = self.trainer, self.trainer.forecast
+        if steps_per_second and self._is_warm:
+            done = progress.step - self._learned
+            forecast.learn_steps(done, done / steps_per_second)
+            if not self._is_announced and self.stage == "selection":
+                trainer.around.listener.say(forecast.told(self.stage, progress.step, self.steps))
+            self._is_announced = True
+        self._learned, self._is_warm = progress.step, self.loop.is_warm
+        if progress.history and progress.history[-1]["step"] == progress.step:
+            forecast.learn_validation(progress.history[-1].get("validation_seconds", 0.0))
+            trainer.log.write(self.stage, progress.history)
+        pace = Throughput(
+            loss,
+            samples_per_second=steps_per_second * self.loop.config.batch_size,
+            seconds_left=forecast.seconds_left(self.stage, progress.step, self.steps),
+        )
+        trainer.around.listener.progress(self.stage, progress, pace)

@@ -5,14 +5,15 @@ Parts are swapped here, on a model that is built as usual. The model itself know
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.models.attention import Layout
-from bert4rec.models.bert4rec import Layer
+from bert4rec.models.bert4rec import BERT4Rec, Layer
+from bert4rec.models.settings import ModelConfig
 from bert4rec.paper.experiments.cases import SMALL_DEFAULT, Case, Experiment, Facts, small_case
 from bert4rec.paper.report.evidence import Comparison, Evidence, Found, compare
 from bert4rec.paper.report.layout import TOLERANCE, Part, Row, Statement, Table, Verdict, percent
@@ -105,12 +106,14 @@ VARIANTS: dict[str, Callable[[Any], None]] = {
 def kind_of(variant: str) -> ModelSpec:
     """BERT4Rec with parts swapped, as `train` takes it."""
 
-    def build(*arguments: Any) -> nn.Module:
-        model = MODELS["bert4rec"].network(*arguments)
-        VARIANTS[variant](model)
-        return model
+    class Variant(BERT4Rec):
+        def __init__(
+            self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None
+        ) -> None:
+            super().__init__(num_items, config, generator)
+            VARIANTS[variant](self)
 
-    return replace(MODELS["bert4rec"], network=cast(Any, build))
+    return replace(MODELS["bert4rec"], network=Variant)
 
 
 def lay_out(evidence: Evidence) -> Part:

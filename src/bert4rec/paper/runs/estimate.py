@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
+from bert4rec.models.model import make_scorer
 from bert4rec.paper.experiments.table5 import kind_of
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.tasks.task import TaskInputs
@@ -134,21 +135,23 @@ def _costs(trial: _Trial, tried: dict[_Trial, Costs]) -> Costs:
 def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> Costs:
     """From two small batches, one four times as large as the other, where the real one is larger."""
     config, users = job.case.config(job.facts.family, quick=job.quick), dataset.num_users
-    if config.training is None:
+    training = config.training
+    if training is None:
         return Costs(0.0, 0.0, 0.0)
     kind = kind_of(job.case.variant) if job.case.variant else MODELS[job.case.model]
-    wanted = config.training.batch_size
+    wanted = training.batch_size
     batch = wanted if kind.knows_users else min(SMALL_BATCH, wanted)
     split = leave_one_out(made_up)
 
     def loop_of(size: int) -> Loop:
-        smaller = replace(config, training=replace(config.training, batch_size=size))
+        fewer = replace(training, batch_size=size)
+        smaller = replace(config, training=fewer)
         end, device = split.training_end("valid"), placement.device
         ground = TaskInputs(made_up, end, smaller, seed=1, device=device, dtype=placement.dtype)
-        return Loop(kind.make_task(ground), smaller.training, device=device, seed=1)
+        return Loop(kind.make_task(ground), fewer, device=device, seed=1)
 
     loop = loop_of(batch)
-    scorer = kind.task.make_scorer(loop.task.model, placement.dtype)
+    scorer = make_scorer(loop.task.model, placement.dtype)
     found = measure(loop, scorer, made_up, split.valid, passes=PASSES, users=JUDGED_USERS)
     step, all_users = found.step, users / min(USERS, users)
     if batch < wanted:

@@ -31,12 +31,11 @@ from bert4rec.paper.experiments import figure2
 from bert4rec.paper.experiments.table5 import kind_of
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
-from bert4rec.tasks.windows import cut_windows
-from bert4rec.training.bench import time_ours
+from bert4rec.training.bench import bench_windows, time_ours
 from bert4rec.training.device import Placement, place
-from bert4rec.training.loop import Interrupted, Progress
+from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.run import Run, Stage
-from bert4rec.training.train import Pace, RunContext, train
+from bert4rec.training.train import RunContext, Throughput, train
 
 NOT_OF_MEASURES = ("metrics", "standard_errors", "validations")
 """Parts of a result line that lines of other measurements do not repeat."""
@@ -83,7 +82,7 @@ class WorkerListener:
         self.steps = steps
         self.emit(event="progress", stage=stage, step=0, steps=steps)
 
-    def progress(self, stage: Stage, progress: Progress, pace: Pace) -> None:  # noqa: ARG002
+    def progress(self, stage: Stage, progress: TrainingProgress, pace: Throughput) -> None:  # noqa: ARG002
         self.emit(event="progress", stage=stage, step=progress.step, steps=self.steps)
 
     def busy(self, what: str, seconds_left: float) -> None:
@@ -145,13 +144,7 @@ def _measure(
 
 def _time_speed(job: Job, desk: WorkerState, around: RunContext) -> str:
     dataset, config = desk.dataset(job.path), job.plan(desk.dataset(job.path)).config
-    windows = cut_windows(
-        dataset.offsets[:-1],
-        dataset.offsets[1:],
-        max_length=config.model.max_length,
-        step_share=config.objective.window_step,
-    )
-    tokens = float(windows.length.mean())
+    tokens = float(bench_windows(dataset, config).length.mean())
     speed = time_ours(dataset, config, desk.placement, tokens, compile_step=around.compile_step)
     line = {
         **job.identity(kind="speed"),
