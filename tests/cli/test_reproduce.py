@@ -23,7 +23,7 @@ from bert4rec.errors import Bert4RecError, NotFoundError
 from bert4rec.paper.runs import estimate
 from bert4rec.paper.runs.jobs import mark_of
 from bert4rec.paper.runs.ledger import Ledger
-from bert4rec.paper.runs.runner import Outcome, Tally
+from bert4rec.paper.runs.runner import Outcome, OverallProgress
 from bert4rec.training.checkpoint import load_tensors
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import log_of
@@ -161,7 +161,7 @@ def test_a_time_limit_from_outside_ends_it_with_a_log_of_one_plain_line_a_run(fo
 def test_an_error_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     with Board(3) as board:
         outcome = Outcome("broken", "RuntimeError: out of memory\n  try less\n")
-        board.finished("cpu", pretended_job(), outcome, Tally(1, 3, 70.0))
+        board.finished("cpu", pretended_job(), outcome, OverallProgress(1, 3, 70.0))
     assert capsys.readouterr().err == (
         "[1/3] beauty: bert4rec some case, seed 1: BROKEN: RuntimeError: out of memory try less. "
         "About 0:01:10 left.\n"

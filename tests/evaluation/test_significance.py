@@ -124,7 +124,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         systems = [
             Sample.of(users + rng.normal(0, 0.1, (3, 1)) + rng.normal(0, 0.3, (3, 50))) for _ in range(2)
         ]
-        low, high = interval(compare_samples(*systems))
+        low, high = interval(compare_samples(systems[0], systems[1]))
         hits += low <= 0 <= high
     assert 0.93 <= hits / times <= 1.0
 
@@ -151,7 +151,7 @@ def test_a_single_run_borrows_what_is_usual_for_the_systems_with_several() -> No
 
 def test_without_values_of_users_the_uncertainty_of_both_adds_up() -> None:
     bare = [Sample([mean], None, Uncertainty(error**2)) for mean, error in ((0.3, 0.03), (0.2, 0.04))]
-    found = compare_samples(*bare)
+    found = compare_samples(bare[0], bare[1])
     assert found
     assert interval(found) == pytest.approx((0.1 - 1.959964 * 0.05, 0.1 + 1.959964 * 0.05), abs=1e-6)
     assert compare_samples(bare[0], Sample([0.2], None)) is None, "nothing is known about its users"

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser
 
 from bert4rec.cli.report_command import report_command
 from bert4rec.paper.experiments.index import EXPERIMENTS
-from bert4rec.paper.report.layout import DAGGER, DAGGER_RULE, Measured
-from bert4rec.paper.report.report import Report, Shown, read_report, write_report
+from bert4rec.paper.reporting.layout import DAGGER, DAGGER_RULE, Measured
+from bert4rec.paper.reporting.report import Report, Section, read_report, write_report
 from bert4rec.paper.runs.ledger import Ledger
 from bert4rec.training.code_mark import code_checksum
 from tests.paper.fake import add_result, facts_of, write_results
@@ -48,7 +48,7 @@ def page(written: Path) -> str:
     return (written / "report.html").read_text(encoding="utf-8")
 
 
-def section(report: Report, name: str) -> list[Shown]:
+def section(report: Report, name: str) -> list[Section]:
     return next(parts for experiment, parts in report.sections if experiment.name == name)
 
 

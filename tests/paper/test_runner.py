@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bert4rec.paper.runs.jobs import Job
-from bert4rec.paper.runs.run_times import GUESSES, MARGIN, QUICK_GUESS, SPEED_GUESS, Pace
-from bert4rec.paper.runs.runner import Outcome, Runner, Slot, Tally, environment, make_slots
+from bert4rec.paper.runs.run_times import GUESSES, MARGIN, QUICK_GUESS, SPEED_GUESS, RunTimes
+from bert4rec.paper.runs.runner import Outcome, OverallProgress, Runner, Slot, environment, make_slots
 from tests.paper.tiny import pretended_job
 
 DEVICE = "NVIDIA H200"
@@ -29,21 +29,21 @@ class WorkerSettings:
         self.present: set[str] = set()
         self.done: list[tuple[str, str, frozenset[str]]] = []
         self.hired: list[str] = []
-        self.tallies: list[Tally] = []
+        self.tallies: list[OverallProgress] = []
 
-    def hire(self, slot: Slot) -> "Hand":
+    def hire(self, slot: Slot) -> "WorkerHandle":
         with self.lock:
             self.present.add(slot.name)
             self.hired.append(slot.name)
-        return Hand(self, slot)
+        return WorkerHandle(self, slot)
 
     def progress(self, slot: str, job: Job, event: dict[str, Any]) -> None: ...
 
-    def finished(self, slot: str, job: Job, outcome: Outcome, tally: Tally) -> None:
+    def finished(self, slot: str, job: Job, outcome: Outcome, tally: OverallProgress) -> None:
         self.tallies.append(tally)
 
 
-class Hand:
+class WorkerHandle:
     log = Path("worker.log")
 
     def __init__(self, office: WorkerSettings, slot: Slot) -> None:
@@ -69,10 +69,10 @@ def run(
     office: WorkerSettings,
     slots: list[Slot],
     *,
-    pace: Pace | None = None,
+    pace: RunTimes | None = None,
     seconds: float = 1e9,
 ) -> Runner:
-    runner = Runner(jobs, slots, office.hire, pace or Pace(), office, time.monotonic() + seconds)
+    runner = Runner(jobs, slots, office.hire, pace or RunTimes(), office, time.monotonic() + seconds)
     runner.run()
     return runner
 
@@ -101,7 +101,7 @@ def test_what_is_timed_is_alone_on_its_device() -> None:
 
 def test_nothing_is_started_that_will_not_finish_in_time() -> None:
     long, short = pretended_job("long", seed=1), pretended_job("short", seed=2)
-    pace = Pace()
+    pace = RunTimes()
     pace.learn(pretended_job(seed=3), DEVICE, 10.0)
     runner = run([long, short], office := WorkerSettings(), make_slots("cpu", 1), pace=pace, seconds=11.0)
     assert office.done == []
@@ -133,7 +133,7 @@ def test_a_worker_that_has_hardly_begun_to_start_is_stopped_too() -> None:
     """It is told while nobody knows its device yet, and nobody waits until it has started."""
     told = threading.Event()
 
-    class Starting(Hand):
+    class Starting(WorkerHandle):
         def __init__(self, office: WorkerSettings, slot: Slot) -> None:
             self.office, self.slot = office, slot
 
@@ -148,7 +148,7 @@ def test_a_worker_that_has_hardly_begun_to_start_is_stopped_too() -> None:
 
     office = WorkerSettings()
     runner = Runner(
-        [pretended_job()], make_slots("cpu", 1), lambda slot: Starting(office, slot), Pace(), office
+        [pretended_job()], make_slots("cpu", 1), lambda slot: Starting(office, slot), RunTimes(), office
     )
     with pytest.raises(KeyboardInterrupt):
         runner.run()
@@ -156,7 +156,7 @@ def test_a_worker_that_has_hardly_begun_to_start_is_stopped_too() -> None:
     assert len(runner.waiting) == 1
 
 
-class Interrupted(Hand):
+class Interrupted(WorkerHandle):
     """Takes its time over the checkpoint."""
 
     def __init__(self, office: "Interrupting", slot: Slot) -> None:
@@ -187,7 +187,7 @@ class Interrupting(WorkerSettings):
         self.all_at_work = threading.Barrier(workers, action=lambda: os.kill(os.getpid(), signal.SIGINT))
         self.checkpoints: list[str] = []
 
-    def hire(self, slot: Slot) -> Hand:
+    def hire(self, slot: Slot) -> WorkerHandle:
         super().hire(slot)
         return Interrupted(self, slot)
 
@@ -196,7 +196,7 @@ class Interrupting(WorkerSettings):
 def test_ctrl_c_waits_for_all_checkpoints_and_hires_nobody(workers: int) -> None:
     jobs, office = [pretended_job(seed=seed) for seed in range(5)], Interrupting(workers)
     slots = make_slots("cpu", workers)
-    runner = Runner(jobs, slots, office.hire, Pace(), office)
+    runner = Runner(jobs, slots, office.hire, RunTimes(), office)
     with pytest.raises(KeyboardInterrupt):
         runner.run()
     assert sorted(office.checkpoints) == [job.label for job in jobs[:workers]]
@@ -224,7 +224,7 @@ def test_the_time_left_falls_to_nothing() -> None:
 
 
 def test_the_time_left_counts_what_others_are_doing_and_is_no_shorter_than_the_longest() -> None:
-    pace = Pace()
+    pace = RunTimes()
     pace.learn(pretended_job(), DEVICE, 100.0)
     jobs = [pretended_job(str(n), seed=n) for n in range(2)]
     both_at_work, first_is_told = threading.Barrier(2), threading.Event()
@@ -236,7 +236,7 @@ def test_the_time_left_counts_what_others_are_doing_and_is_no_shorter_than_the_l
         return Outcome("done", "", 100.0)
 
     class Telling(WorkerSettings):
-        def finished(self, slot: str, job: Job, outcome: Outcome, tally: Tally) -> None:
+        def finished(self, slot: str, job: Job, outcome: Outcome, tally: OverallProgress) -> None:
             super().finished(slot, job, outcome, tally)
             first_is_told.set()
 
@@ -248,7 +248,7 @@ def test_the_time_left_counts_what_others_are_doing_and_is_no_shorter_than_the_l
 
 
 def test_part_of_a_run_teaches_nothing() -> None:
-    pace, job = Pace(), pretended_job()
+    pace, job = RunTimes(), pretended_job()
     run(
         [job],
         WorkerSettings(lambda _job: Outcome("done", "", 1.0, is_whole=False)),
@@ -265,32 +265,35 @@ def line_of(seconds: float, *, shared: bool = False, **more: Any) -> dict[str, A
 
 def test_nobody_knows_how_long_a_run_takes_that_is_like_no_other() -> None:
     job, told = pretended_job(), [line_of(30.0)]
-    assert Pace().likely(job, DEVICE) == GUESSES["cuda"]
-    assert Pace(told).likely(job, "another device, 1 threads") == GUESSES["cpu"]
-    assert Pace(told).likely(pretended_job(task="speed"), DEVICE) == SPEED_GUESS
+    assert RunTimes().likely(job, DEVICE) == GUESSES["cuda"]
+    assert RunTimes(told).likely(job, "another device, 1 threads") == GUESSES["cpu"]
+    assert RunTimes(told).likely(pretended_job(task="speed"), DEVICE) == SPEED_GUESS
     assert (
-        Pace(told).likely(replace(job, quick=True, facts=replace(job.facts, name="x")), DEVICE) == QUICK_GUESS
+        RunTimes(told).likely(replace(job, quick=True, facts=replace(job.facts, name="x")), DEVICE)
+        == QUICK_GUESS
     )
-    assert Pace().longest(job, DEVICE) == MARGIN * GUESSES["cuda"]
+    assert RunTimes().longest(job, DEVICE) == MARGIN * GUESSES["cuda"]
 
 
 def test_the_same_settings_tell_more_than_the_same_model() -> None:
     other = line_of(70.0, config={"model": {}})
-    assert Pace([other]).likely(pretended_job(), DEVICE) == 70
-    assert Pace([other, line_of(30.0)]).likely(pretended_job(), DEVICE) == 30
+    assert RunTimes([other]).likely(pretended_job(), DEVICE) == 70
+    assert RunTimes([other, line_of(30.0)]).likely(pretended_job(), DEVICE) == 30
 
 
 def test_what_is_likely_is_the_middle_and_nothing_is_started_that_the_longest_would_not_let_finish() -> None:
-    pace = Pace([line_of(seconds) for seconds in (30.0, 90.0, 40.0)])
+    pace = RunTimes([line_of(seconds) for seconds in (30.0, 90.0, 40.0)])
     assert pace.likely(pretended_job(), DEVICE) == 40
     assert pace.longest(pretended_job(), DEVICE) == MARGIN * 90
 
 
 def test_a_crowd_of_another_day_does_not_keep_a_run_from_being_started() -> None:
     job, crowded = pretended_job(), [line_of(seconds, shared=True) for seconds in (50.0, 60.0, 300.0)]
-    assert Pace(crowded).longest(job, DEVICE) == MARGIN * 60
-    assert Pace([*crowded, line_of(20.0)]).longest(job, DEVICE) == MARGIN * 20, "alone, as this one will be"
-    together = Pace([*crowded, line_of(20.0)], side_by_side=True)
+    assert RunTimes(crowded).longest(job, DEVICE) == MARGIN * 60
+    assert RunTimes([*crowded, line_of(20.0)]).longest(job, DEVICE) == MARGIN * 20, (
+        "alone, as this one will be"
+    )
+    together = RunTimes([*crowded, line_of(20.0)], side_by_side=True)
     assert together.longest(job, DEVICE) == MARGIN * 55
     together.learn(job, DEVICE, 110.0)
     together.learn(job, DEVICE, 130.0)
@@ -302,10 +305,12 @@ def test_a_run_that_was_interrupted_and_went_on_teaches_nothing() -> None:
     """Its line has the seconds of the last call alone, while those of training add up."""
     selection = {**line_of(8.0, stage="selection"), "split": "valid", "train_seconds": 70.0}
     resumed = line_of(75.0, train_seconds=60.0)
-    assert Pace([selection, resumed]).likely(pretended_job(), DEVICE) == GUESSES["cuda"]
+    assert RunTimes([selection, resumed]).likely(pretended_job(), DEVICE) == GUESSES["cuda"]
     whole = line_of(140.0, train_seconds=60.0)
-    assert Pace([selection, whole]).likely(pretended_job(), DEVICE) == 140
-    assert Pace([{**selection, "seed": 2}, resumed]).likely(pretended_job(), DEVICE) == 75, "of another run"
+    assert RunTimes([selection, whole]).likely(pretended_job(), DEVICE) == 140
+    assert RunTimes([{**selection, "seed": 2}, resumed]).likely(pretended_job(), DEVICE) == 75, (
+        "of another run"
+    )
 
 
 def test_workers_see_one_gpu_each_and_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def report_command(
     """
     require_folder(results, "the folder that `reproduce --results` wrote")
     require_torch()
-    from bert4rec.paper.report.report import read_report, write_report
+    from bert4rec.paper.reporting.report import read_report, write_report
 
     report = read_report(results)
     if not report.results.data:

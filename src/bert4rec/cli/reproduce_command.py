@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from bert4rec.paper.experiments.cases import Experiment
     from bert4rec.paper.runs.jobs import Job
     from bert4rec.paper.runs.ledger import Ledger
-    from bert4rec.paper.runs.run_times import Pace
-    from bert4rec.paper.runs.runner import Outcome, Runner, Tally
+    from bert4rec.paper.runs.run_times import RunTimes
+    from bert4rec.paper.runs.runner import Outcome, OverallProgress, Runner
     from bert4rec.training.device import Placement
 
 SHOWN = 8
@@ -93,7 +93,7 @@ def reproduce_command(
     from bert4rec.paper.runs.descriptions import describe
     from bert4rec.paper.runs.jobs import make_jobs
     from bert4rec.paper.runs.ledger import Ledger
-    from bert4rec.paper.runs.run_times import Pace
+    from bert4rec.paper.runs.run_times import RunTimes
     from bert4rec.paper.runs.runner import Runner, Worker, WorkerSettings, make_slots
     from bert4rec.training.device import place
 
@@ -106,7 +106,7 @@ def reproduce_command(
     everything = make_jobs(experiments, datasets, numbers, quick=quick)
     marks, marks_of_any_code = ledger.marks(), ledger.marks(any_code=True)
     todo = [job for job in everything if not job.is_done(marks_of_any_code if any_code else marks)]
-    pace = Pace(ledger.lines(), side_by_side=jobs > 1)
+    pace = RunTimes(ledger.lines(), side_by_side=jobs > 1)
     if dry_run:
         _print_plan(todo, datasets, pace, place(device))
     say(f"{_how_far(len(everything), len(todo))}.")
@@ -222,7 +222,9 @@ def _how_far(total: int, left: int) -> str:
     return f"{count(total, 'run')}: {total - left:,} done, {left:,} to do"
 
 
-def _print_plan(todo: "list[Job]", datasets: "list[Dataset]", pace: "Pace", placement: "Placement") -> None:
+def _print_plan(
+    todo: "list[Job]", datasets: "list[Dataset]", pace: "RunTimes", placement: "Placement"
+) -> None:
     """With the seconds that such runs took here, or about what they would: a few steps are tried."""
     from bert4rec.paper.runs.estimate import estimate
 
@@ -243,8 +245,8 @@ def _print_plan(todo: "list[Job]", datasets: "list[Dataset]", pace: "Pace", plac
 
 def _print_sections(experiments: "list[Experiment]", datasets: "list[Dataset]", ledger: "Ledger") -> None:
     """What was asked for, from the results, as Markdown: it has no width and can be pasted anywhere."""
-    from bert4rec.paper.report.evidence import gather
-    from bert4rec.paper.report.report_text import part_text
+    from bert4rec.paper.reporting.evidence import gather
+    from bert4rec.paper.reporting.report_text import part_text
 
     checksums = {dataset.checksum for dataset in datasets}
     found = gather(ledger.folder, ledger.lines())
@@ -304,7 +306,7 @@ class Board:
         text = f"{slot}: {job.label}, {event['stage']}"
         self._bars.update(self._slots[slot], description=text, completed=event["step"], total=event["steps"])
 
-    def finished(self, slot: str, job: "Job", outcome: "Outcome", tally: "Tally") -> None:  # noqa: ARG002
+    def finished(self, slot: str, job: "Job", outcome: "Outcome", tally: "OverallProgress") -> None:  # noqa: ARG002
         left = str(timedelta(seconds=round(tally.seconds_left)))
         self._bars.update(self._overall, completed=tally.finished, description=f"All runs, {left} left")
         # Errors may be of several lines; whoever reads a log counts on one a run.

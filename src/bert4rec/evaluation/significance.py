@@ -58,6 +58,10 @@ class Uncertainty:
         return float(2 * t.sf(abs(difference) / math.sqrt(self.variance), self.freedom))
 
 
+NONE = Uncertainty()
+"""Of what is certain, or of what is unknown and left out."""
+
+
 def mean_uncertainty(values: Sequence[float] | Values) -> Uncertainty:
     """Of the mean of two or more independent values."""
     return Uncertainty(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
@@ -71,7 +75,7 @@ def pooled_uncertainty(groups: Iterable[Sequence[float]]) -> Uncertainty:
     several = [values for values in groups if len(values) > 1]
     freedom = sum(len(values) - 1 for values in several)
     if not freedom:
-        return Uncertainty()
+        return NONE
     return Uncertainty(sum(float(np.var(values)) * len(values) for values in several) / freedom, freedom)
 
 
@@ -84,7 +88,7 @@ class Sample:
     users: Values | None
     """The mean over runs, a value for each test user, always in the same order; None if the ranks were not kept."""
     user_uncertainty: Uncertainty | None = None
-    """Of the mean over users, if `users` is None. None if unknown."""
+    """Of the mean over users, if it is known without `users`."""
     has_seed: bool = True
     """Whether the seed matters. It does not for a model that only counts."""
 
@@ -99,12 +103,14 @@ class Sample:
 
     def over_users(self) -> Uncertainty | None:
         """None if unknown."""
-        return self.user_uncertainty if self.users is None else mean_uncertainty(self.users)
+        if self.user_uncertainty or self.users is None:
+            return self.user_uncertainty
+        return mean_uncertainty(self.users)
 
     def over_seeds(self, usual: Uncertainty) -> Uncertainty:
         """From the runs if there are several, otherwise as `usual`: that of one run of other systems."""
         if not self.has_seed:
-            return Uncertainty()
+            return NONE
         return mean_uncertainty(self.runs) if len(self.runs) > 1 else usual
 
 
@@ -150,7 +156,7 @@ class Difference:
         return (self.low > 0) - (self.high < 0)
 
 
-def compare_samples(first: Sample, second: Sample, usual: Uncertainty = Uncertainty()) -> Difference | None:
+def compare_samples(first: Sample, second: Sample, usual: Uncertainty = NONE) -> Difference | None:
     """The difference of two systems over users and seeds together, as defined above.
 
     Without the values of each user, the comparison is unpaired and the interval wider.

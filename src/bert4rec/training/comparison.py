@@ -207,7 +207,9 @@ class Comparison(Tabular):
             lines.append(" ".join([f"{system.name:<{width}}", f"{system.seeds:5}", *cells]))
         for each in self.differences:
             found = each.total
-            interval = f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}], p = {found.p_value:.4f}"
+            interval = (
+                f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}], p = {found.p_value:.4f}"
+            )
             lines.append(f"{self.metric}, {each.name} − {each.against}: {interval}")
         return "\n".join([*lines, *self.sentences])
 

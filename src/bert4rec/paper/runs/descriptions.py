@@ -4,7 +4,7 @@ from typing import Any
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.stats import statistics
-from bert4rec.paper.experiments.cases import Facts
+from bert4rec.paper.experiments.cases import DatasetFacts
 from bert4rec.paper.experiments.figure2 import wanted_titles
 from bert4rec.paper.runs.ledger import Ledger
 
@@ -17,7 +17,7 @@ def describe(dataset: Dataset, ledger: Ledger) -> None:
 
     Titles need polars. Where it is missing they are left for a machine that has it.
     """
-    facts = Facts.of(dataset)
+    facts = DatasetFacts.of(dataset)
     head = {**facts.identity, **ANY_CODE}
     lines: list[dict[str, Any]] = [
         {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
-from bert4rec.paper.experiments.table5 import kind_of
+from bert4rec.paper.experiments.table5 import variant_spec
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
@@ -136,7 +136,7 @@ def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> 
     config, users = job.case.config(job.facts.family, quick=job.quick), dataset.num_users
     if config.training is None:
         return Costs(0.0, 0.0, 0.0)
-    kind = kind_of(job.case.variant) if job.case.variant else MODELS[job.case.model]
+    kind = variant_spec(job.case.variant) if job.case.variant else MODELS[job.case.model]
     wanted = config.training.batch_size
     batch = wanted if kind.knows_users else min(SMALL_BATCH, wanted)
     split = leave_one_out(made_up)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.paper.experiments.cases import Case, Experiment, Facts, Measure
+from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
 from bert4rec.paper.experiments.index import complete
 from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.results import key_of
@@ -25,7 +25,7 @@ class Job:
 
     path: Path
     """Of the dataset."""
-    facts: Facts
+    facts: DatasetFacts
     case: Case
     seed: int
     quick: bool = False
@@ -95,7 +95,7 @@ class Job:
         values = json.loads(text)
         return cls(
             Path(values["path"]),
-            Facts(**values["facts"]),
+            DatasetFacts(**values["facts"]),
             Case(**_with_tuples(values["case"])),
             values["seed"],
             values["quick"],
@@ -117,7 +117,7 @@ def make_jobs(
     for seed in rounds:
         asked = [each for each in experiments if seed in (seeds or each.seeds)]
         for dataset in datasets:
-            facts = Facts.of(dataset)
+            facts = DatasetFacts.of(dataset)
             for run in complete([case for each in asked for case in each.cases(facts)], facts):
                 its_seed = 1 if run.case.task == "speed" else seed
                 job = Job(dataset.path.absolute(), facts, run.case, its_seed, quick, run.required)

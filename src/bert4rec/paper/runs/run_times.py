@@ -33,7 +33,7 @@ def is_whole(final: Line, selection: Line | None) -> bool:
     return bool(final["command_seconds"] >= trained)
 
 
-class Pace:
+class RunTimes:
     """Seconds of earlier runs, by device and kind of run.
 
     How long a run takes depends on how many others share its device, and results do not say how many did. So two sorts

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from bert4rec.paper.runs.jobs import Job
-from bert4rec.paper.runs.run_times import Pace
+from bert4rec.paper.runs.run_times import RunTimes
 
 SECONDS_TO_STOP = 3.5
 """For a worker to reach a checkpoint when told to stop. One that takes longer loses what it did since its last."""
@@ -153,7 +153,7 @@ class Worker:
         return dict(json.loads(line)) if line.endswith("\n") else {}
 
 
-class Hand(Protocol):
+class WorkerHandle(Protocol):
     """What the runner needs of a worker."""
 
     log: Path
@@ -172,16 +172,16 @@ class Hand(Protocol):
     def close(self) -> None: ...
 
 
-class Watch(Protocol):
+class RunnerListener(Protocol):
     """Who looks on."""
 
     def progress(self, slot: str, job: Job, event: dict[str, Any]) -> None: ...
 
-    def finished(self, slot: str, job: Job, outcome: Outcome, tally: "Tally") -> None: ...
+    def finished(self, slot: str, job: Job, outcome: Outcome, tally: "OverallProgress") -> None: ...
 
 
 @dataclass(frozen=True)
-class Tally:
+class OverallProgress:
     """How far all of it has come."""
 
     finished: int
@@ -195,9 +195,9 @@ class Runner:
 
     jobs: list[Job]
     slots: list[Slot]
-    hire: Callable[[Slot], Hand]
-    pace: Pace
-    watch: Watch
+    hire: Callable[[Slot], WorkerHandle]
+    pace: RunTimes
+    watch: RunnerListener
     deadline: float = float("inf")
     """By `time.monotonic`."""
     failed: dict[str, str] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Runner:
     def __post_init__(self) -> None:
         self.waiting = list(self.jobs)
         self._present: dict[str, Slot] = {slot.name: slot for slot in self.slots}
-        self._workers: dict[str, Hand] = {}
+        self._workers: dict[str, WorkerHandle] = {}
         self._running: dict[str, tuple[Job, float]] = {}  # Slot → what it does, and since when.
         self.device = ""  # What results call the workers' device, once one of them has said so.
         self._finished = 0
@@ -239,7 +239,7 @@ class Runner:
 
     def _serve(self, slot: Slot) -> None:
         """One slot's life: take a job, have it done, until there is none to take."""
-        worker: Hand | None = None
+        worker: WorkerHandle | None = None
         try:
             while self._is_needed(slot):
                 worker = worker or self._hire(slot)
@@ -263,7 +263,7 @@ class Runner:
             wanted = any(job.case.task == "train" or slot.is_first for job in self.waiting)
             return wanted and not self._stopping
 
-    def _hire(self, slot: Slot) -> Hand:
+    def _hire(self, slot: Slot) -> WorkerHandle:
         worker = self.hire(slot)
         with self._changed:  # From here on it can be stopped, though it has hardly begun to start.
             self._workers[slot.name] = worker
@@ -317,7 +317,7 @@ class Runner:
             elif outcome.status in ("failed", "broken"):
                 self.failed[job.label] = outcome.text
             self._running.pop(slot.name)
-            tally = Tally(self._finished, len(self.jobs), self._seconds_left(device))
+            tally = OverallProgress(self._finished, len(self.jobs), self._seconds_left(device))
             self._changed.notify_all()
         self.watch.finished(slot.name, job, outcome, tally)
 

@@ -28,7 +28,7 @@ from bert4rec.evaluation.judge import load_ranks, metrics_of
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.paper.experiments import compare_protocols as protocols
 from bert4rec.paper.experiments import figure2
-from bert4rec.paper.experiments.table5 import kind_of
+from bert4rec.paper.experiments.table5 import variant_spec
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
 from bert4rec.tasks.windows import cut_windows
@@ -116,7 +116,7 @@ def perform(job: Job, desk: WorkerState, emit: Emit, should_stop: Callable[[], b
 
 def _train(job: Job, desk: WorkerState, around: RunContext) -> str:
     dataset = desk.dataset(job.path)
-    folder, kind = desk.work / job.folder_name, kind_of(job.case.variant) if job.case.variant else None
+    folder, kind = desk.work / job.folder_name, variant_spec(job.case.variant) if job.case.variant else None
     try:
         run = train(dataset, folder, job.plan(dataset), around, kind)
     except DataError as error:  # It diverged, or the data cannot be split: so it would another time.

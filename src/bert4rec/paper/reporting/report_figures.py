@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert4rec.paper.report.layout import Dumbbells, Figure, HeatMaps, Lines, Measured, Series, Slopes
+from bert4rec.paper.reporting.layout import Dumbbells, Figure, HeatMaps, Lines, Measured, Series, Slopes
 from bert4rec.plotting import new_figure, save_figure
 
 INK = "#123456"

@@ -3,7 +3,7 @@
 from html import escape
 
 from bert4rec.demo.demo_page import STYLE
-from bert4rec.paper.report.layout import (
+from bert4rec.paper.reporting.layout import (
     DAGGER,
     DAGGER_RULE,
     INTERVALS,
@@ -14,7 +14,7 @@ from bert4rec.paper.report.layout import (
     Table,
     percent,
 )
-from bert4rec.paper.report.report import NO_RESULTS, Report, Shown, count
+from bert4rec.paper.reporting.report import NO_RESULTS, Report, Section, count
 
 MORE_STYLE = """
 :root { --good: #1d7f49; --bad: #b3362b; --open: #7a6a1c; --new: #2f62b8; --back: #fff; }
@@ -118,7 +118,7 @@ def _overview(report: Report) -> str:
     return f'<h2>In short</h2><div class="wide"><table>{head}{rows}</table></div>' if rows else ""
 
 
-def _first(shown: Shown, parts: list[Shown]) -> str:
+def _first(shown: Section, parts: list[Section]) -> str:
     """The experiment's name, once for all its data sets."""
     if shown is not parts[0]:
         return ""
@@ -136,7 +136,7 @@ def _rules() -> str:
     )
 
 
-def _part(shown: Shown, pictures: dict[str, str]) -> str:
+def _part(shown: Section, pictures: dict[str, str]) -> str:
     part = shown.part
     statements = "".join(map(_statement, part.statements))
     figures = "".join(
@@ -163,7 +163,7 @@ def _statement(statement: Statement) -> str:
     return f"<li>{_word(statement.verdict)} <b>{escape(statement.text)}</b> {escape(statement.told)}</li>"
 
 
-def _missing(shown: Shown) -> str:
+def _missing(shown: Section) -> str:
     told = [f"<p>Could not be run: {escape(failure)}</p>" for failure in shown.failures]
     if shown.missing:
         runs = count(len(shown.missing), "run")

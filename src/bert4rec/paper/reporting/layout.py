@@ -172,7 +172,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Part:
+class Findings:
     """What an experiment shows of one data set."""
 
     tables: list[Table] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """The report as Markdown."""
 
-from bert4rec.paper.report.layout import DAGGER_RULE, INTERVALS, RULES, Part, Row, Table, text_of
-from bert4rec.paper.report.report import NO_RESULTS, Report, Shown
+from bert4rec.paper.reporting.layout import DAGGER_RULE, INTERVALS, RULES, Findings, Row, Table, text_of
+from bert4rec.paper.reporting.report import NO_RESULTS, Report, Section
 
 
 def make_text(report: Report, pictures: set[str], *, can_draw: bool) -> str:
@@ -43,7 +43,7 @@ def verdict_table(report: Report) -> str:
     return table_text(Table("", ["data set", "verdicts"], rows))
 
 
-def part_text(part: Part) -> str:
+def part_text(part: Findings) -> str:
     """Statements and tables of one experiment on one data set."""
     statements = "\n".join(
         f"- **{statement.verdict}**: {statement.text} {statement.told}" for statement in part.statements
@@ -58,7 +58,7 @@ def part_text(part: Part) -> str:
     )
 
 
-def _part(shown: Shown, pictures: set[str]) -> list[str]:
+def _part(shown: Section, pictures: set[str]) -> list[str]:
     blocks = [f"### {shown.title}", part_text(shown.part)]
     for figure in shown.part.figures:
         name = shown.file_name(figure)
@@ -71,7 +71,7 @@ def _part(shown: Shown, pictures: set[str]) -> list[str]:
     return blocks
 
 
-def _missing(shown: Shown) -> list[str]:
+def _missing(shown: Section) -> list[str]:
     blocks = [f"Could not be run: {failure}" for failure in shown.failures]
     if shown.missing:
         blocks.append(f"Missing runs: {len(shown.missing)}. Make them with `{shown.command}`.")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from bert4rec.errors import NotFoundError
 from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, Experiment
-from bert4rec.paper.experiments.index import EXPERIMENTS, Asked, complete
-from bert4rec.paper.report.evidence import Evidence, Found, Line, Results, gather
-from bert4rec.paper.report.layout import (
+from bert4rec.paper.experiments.index import EXPERIMENTS, PlannedRun, complete
+from bert4rec.paper.reporting.evidence import Evidence, Line, Results, SeedResults, gather
+from bert4rec.paper.reporting.layout import (
     DAGGER,
     RULES,
     Figure,
-    Part,
+    Findings,
     Row,
     Statement,
     Table,
@@ -31,7 +31,7 @@ NO_RESULTS = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class Section:
     """One experiment on one data set: what there is, and what is missing."""
 
     experiment: Experiment
@@ -40,11 +40,11 @@ class Shown:
     """Of the data set."""
 
     @cached_property
-    def part(self) -> Part:
+    def part(self) -> Findings:
         return self.experiment.lay_out(self.evidence)
 
     @cached_property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[PlannedRun]:
         return complete(self.experiment.cases(self.evidence.facts), self.evidence.facts)
 
     @property
@@ -101,7 +101,7 @@ class Shown:
         columns = ["steps", "selection, s", "refit, s", "whole run, s", "device", "code"]
         return Table("", columns, rows)
 
-    def _seeds(self, asked: Asked) -> set[int]:
+    def _seeds(self, asked: PlannedRun) -> set[int]:
         """Seeds that were run with all that this experiment wants, or that were tried in vain."""
         case = asked.case
         found = [self.evidence.find(case, kind="speed" if case.task == "speed" else "result")]
@@ -131,10 +131,10 @@ class Report:
     """All there is to show."""
 
     results: Results
-    sections: list[tuple[Experiment, list[Shown]]]
+    sections: list[tuple[Experiment, list[Section]]]
 
     @property
-    def surprises(self) -> list[tuple[Shown, Statement]]:
+    def surprises(self) -> list[tuple[Section, Statement]]:
         """What contradicts the paper, then what of it is not reproduced, then what it does not say."""
         order = ("contradiction", "not reproduced", "finding")
         told = [
@@ -213,7 +213,7 @@ def read_report(folder: Path) -> Report:
     sections = [
         (
             experiment,
-            [Shown(experiment, evidence, _title(evidence, names)) for evidence in results.data],
+            [Section(experiment, evidence, _title(evidence, names)) for evidence in results.data],
         )
         for experiment in EXPERIMENTS.values()
     ]
@@ -225,7 +225,7 @@ def _device(line: Line) -> str:
     return str(line["device"]) + (", shared" if line.get("device_shared") else "")
 
 
-def _seeds_of(found: Found | None) -> set[int]:
+def _seeds_of(found: SeedResults | None) -> set[int]:
     return {line["seed"] for line in found.lines} if found else set()
 
 
@@ -258,9 +258,9 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
     Figures of an earlier report that no longer belong to it are removed: those that its Markdown names, and no others.
     """
-    from bert4rec.paper.report.report_figures import draw
-    from bert4rec.paper.report.report_page import make_page
-    from bert4rec.paper.report.report_text import make_text
+    from bert4rec.paper.reporting.report_figures import draw
+    from bert4rec.paper.reporting.report_page import make_page
+    from bert4rec.paper.reporting.report_text import make_text
 
     folder.mkdir(parents=True, exist_ok=True)
     page, text = folder / "report.html", folder / "report.md"

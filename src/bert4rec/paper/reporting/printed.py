@@ -11,7 +11,7 @@ METRICS_OF_FIGURES = ("NDCG@10", "HR@10")
 @cache
 def paper() -> dict[str, Any]:
     """Every number of the paper's tables and figures, by table and data set, as the paper names them."""
-    text = (resources.files("bert4rec.paper.report") / "paper.json").read_text(encoding="utf-8")
+    text = (resources.files("bert4rec.paper.reporting") / "paper.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
