@@ -55,9 +55,9 @@ def test_numbers_and_statements_that_fall_short_at_the_last_step_are_marked() ->
     cell = Measured(0.5, 0.49, 0.51, 0.52, at_last_step=True)
     assert text_of(cell) == "0.5000 ± 0.0100 † (paper 0.5200: −3.8%, not reproduced)"
     for verdict in RULES:
-        told = Statement("It pays.", verdict, "It did.", at_last_step=True).told
+        told = Statement("It pays.", verdict, "It did.", at_last_step=True).marked_evidence
         assert told == ("It did." if verdict == "undecided" else "It did. †")
-    assert Statement("It pays.", "not reproduced", "It did not.").told == "It did not."
+    assert Statement("It pays.", "not reproduced", "It did not.").marked_evidence == "It did not."
 
 
 def found(tmp_path: Path, *qualities: float, seeds: tuple[int, ...] = (1, 2)) -> list[SeedResults]:

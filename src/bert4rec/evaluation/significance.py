@@ -101,10 +101,16 @@ class Sample:
     def mean(self) -> float:
         return float(np.mean(self.runs))
 
-    def over_users(self) -> Uncertainty | None:
-        """None if unknown."""
-        if self.user_uncertainty or self.users is None:
+    @property
+    def knows_users(self) -> bool:
+        """Whether anything is known about the variance between users."""
+        return self.users is not None or self.user_uncertainty is not None
+
+    def over_users(self) -> Uncertainty:
+        if self.user_uncertainty is not None:
             return self.user_uncertainty
+        if self.users is None:
+            raise DataError("The ranks or the standard errors of a system are required to compare it.")
         return mean_uncertainty(self.users)
 
     def over_seeds(self, usual: Uncertainty) -> Uncertainty:
@@ -156,7 +162,7 @@ class Difference:
         return (self.low > 0) - (self.high < 0)
 
 
-def compare_samples(first: Sample, second: Sample, usual: Uncertainty = NONE) -> Difference | None:
+def compare_samples(first: Sample, second: Sample, usual: Uncertainty = NONE) -> Difference:
     """The difference of two systems over users and seeds together, as defined above.
 
     Without the values of each user, the comparison is unpaired and the interval wider.
@@ -167,19 +173,11 @@ def compare_samples(first: Sample, second: Sample, usual: Uncertainty = NONE) ->
         The same metric of two systems on the same test users.
     usual
         The uncertainty of one run, for systems that have only one: `usual_seed_uncertainty`.
-
-    Returns
-    -------
-    Difference | None
-        None if nothing is known about the users.
     """
     if first.users is not None and second.users is not None and len(first.users) == len(second.users):
-        users: Uncertainty | None = mean_uncertainty(first.users - second.users)
+        users = mean_uncertainty(first.users - second.users)
     else:
-        known = first.over_users(), second.over_users()
-        users = None if known[0] is None or known[1] is None else known[0] + known[1]
-    if users is None:
-        return None
+        users = first.over_users() + second.over_users()
     return Difference.of(first, second, users + first.over_seeds(usual) + second.over_seeds(usual))
 
 

@@ -267,7 +267,7 @@ def compare_runs(
                 name=system.name,
                 against=first[0].name,
                 users=compare_over_users(sample, first[1]),
-                total=_required(compare_samples(sample, first[1], usual)),
+                total=compare_samples(sample, first[1], usual),
                 seeds=compare_over_seeds(sample, first[1]),
                 wilcoxon=wilcoxon_signed_rank(sample, first[1]),
             )
@@ -275,11 +275,6 @@ def compare_runs(
         ),
         winners=tuple(_winner(each, systems, samples[each]) for each in PROTOCOL_LABELS),
     )
-
-
-def _required(found: Difference | None) -> Difference:
-    assert found is not None, "runs always have ranks"
-    return found
 
 
 def _winner(protocol: str, systems: Sequence[System], samples: Sequence[Sample]) -> Winner:
@@ -295,7 +290,7 @@ def _winner(protocol: str, systems: Sequence[System], samples: Sequence[Sample])
         second=systems[order[1]].name,
         values=(best.mean, second.mean),
         p_values=p_values,
-        p_value=_required(compare_samples(best, second, usual)).p_value,
+        p_value=compare_samples(best, second, usual).p_value,
         has_seeds=any(len(each.runs) > 1 for each in samples if each.has_seed),
     )
 

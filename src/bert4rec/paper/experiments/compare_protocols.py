@@ -103,12 +103,12 @@ def _order_statement(found: dict[str, SeedResults]) -> Statement:
         return Statement(
             "The order of the models is the same under both protocols.", "finding", "No pair swaps places."
         )
-    surely = [f"{one} and {other}" for one, other in swapped if _both_sure(found[one], found[other])]
+    significant = [f"{one} and {other}" for one, other in swapped if _both_sure(found[one], found[other])]
     count = f"{len(swapped)} of {len(found) * (len(found) - 1) // 2} pairs"
     return Statement(
         f"The order of the models depends on the protocol: {count} swap places.",
         "finding",
-        f"Significant under both protocols: {'; '.join(surely) or 'none'}.",
+        f"Significant under both protocols: {'; '.join(significant) or 'none'}.",
     )
 
 

@@ -80,7 +80,7 @@ def _series(evidence: Evidence, found: dict[tuple[str, int], SeedResults], model
 
 
 def _statements(found: dict[tuple[str, int], SeedResults]) -> list[Statement]:
-    gains, told = [], []
+    gains, shares = [], []
     losers: dict[int, list[SeedResults]] = {1: [], -1: []}
     for width in WIDTHS:
         others = [model for model in SWEPT if model != "bert4rec" and (model, width) in found]
@@ -90,10 +90,10 @@ def _statements(found: dict[tuple[str, int], SeedResults]) -> list[Statement]:
         gain = compare(found["bert4rec", width], found[best, width], "NDCG@10")
         gains.append(gain)
         if gain:
-            told.append(f"d={width} {percent(gain.share)} against {SWEPT[best]}")
+            shares.append(f"d={width} {percent(gain.share)} against {SWEPT[best]}")
             if gain.direction:
                 losers[gain.direction].append(found[best if gain.direction > 0 else "bert4rec", width])
-    if not told:
+    if not shares:
         return []
     verdict = judge_direction(gains)
     if verdict == "reproduced" and len(found) < len(SWEPT) * len(WIDTHS):
@@ -102,7 +102,7 @@ def _statements(found: dict[tuple[str, int], SeedResults]) -> list[Statement]:
     # One width that is worse although it had enough steps refutes the statement.
     short = losers[1 if verdict == "reproduced" else -1]
     at_last_step = bool(short) and all(run.at_last_step for run in short)
-    return [Statement(text, verdict, f"NDCG@10: {', '.join(told)}.", at_last_step)]
+    return [Statement(text, verdict, f"NDCG@10: {', '.join(shares)}.", at_last_step)]
 
 
 FIGURE3 = Experiment(

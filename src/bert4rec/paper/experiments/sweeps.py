@@ -35,10 +35,10 @@ def steadiness(name: str, found: dict[float, SeedResults]) -> Statement:
     verdict: Verdict = "undecided"
     if low >= -TOLERANCE or high < -TOLERANCE:
         verdict = "not reproduced" if high < -TOLERANCE else "reproduced"
-    told = (
+    evidence = (
         f"{name} = {max(found):g} is {percent(gap.share)} ({percent(low)} to {percent(high)}) from the best."
     )
-    return Statement(text, verdict, told, largest.at_last_step and verdict == "not reproduced")
+    return Statement(text, verdict, evidence, largest.at_last_step and verdict == "not reproduced")
 
 
 def worse(name: str, found: dict[float, SeedResults], low: float, high: float) -> Statement | None:

@@ -34,8 +34,8 @@ def lay_out(evidence: Evidence) -> Findings:
         gains = {metric: compare(found[OURS], found[best[metric]], metric) for metric in METRICS}
         tables.insert(1, _improvements(evidence, best, gains))
         statements.append(_best_of_nine(evidence, found, best, gains, len(baselines)))
-        told = [_against(found[OURS], found[label], label) for label in sorted(beyond & found.keys())]
-        statements += [each for each in told if each.verdict == "contradiction"]
+        others = [_against(found[OURS], found[label], label) for label in sorted(beyond & found.keys())]
+        statements += [each for each in others if each.verdict == "contradiction"]
     return Findings(tables, statements, _figures(evidence, found))
 
 
@@ -105,31 +105,31 @@ def _best_of_nine(
     if verdict == "reproduced" and (len(sure) < len(gains) or baselines < len(BASELINES)):
         verdict = "undecided"
     losers = best.values() if verdict == "reproduced" else [OURS]
-    told = ", ".join(
+    shares = ", ".join(
         f"{metric} {percent(gain.share)} against {best[metric]}" for metric, gain in gains.items() if gain
     )
     return Statement(
         "BERT4Rec is the best of the nine models on every metric, with p < 0.01.",
         verdict,
-        f"{told}. Better with p < {SIGNIFICANT} on {len(sure)} of {len(gains)} metrics; {baselines} baselines.",
+        f"{shares}. Better with p < {SIGNIFICANT} on {len(sure)} of {len(gains)} metrics; {baselines} baselines.",
         all(found[label].at_last_step for label in losers),
     )
 
 
 def _against(ours: SeedResults, other: SeedResults, label: str) -> Statement:
     """Whether BERT4Rec still leads when a baseline has the same loss."""
-    told, directions = [], []
+    shares, directions = [], []
     for protocol, name in (("sampled", "the paper's protocol"), ("full", "full ranking")):
         gain = compare(other, ours, "NDCG@10", protocol)
         if gain:
             directions.append(gain.direction)
-            told.append(f"{percent(gain.share)} NDCG@10 under {name} ({p_text(gain.p_value)})")
+            shares.append(f"{percent(gain.share)} NDCG@10 under {name} ({p_text(gain.p_value)})")
     above, below = 1 in directions, -1 in directions
     word = "above" if above and not below else "below" if below and not above else "neither above nor below"
     return Statement(
         f"{label.removesuffix(' (softmax)')} trained with the exact softmax is {word} BERT4Rec.",
         "contradiction" if word == "above" else "finding",
-        f"Compared with BERT4Rec: {', '.join(told)}.",
+        f"Compared with BERT4Rec: {', '.join(shares)}.",
         ours.at_last_step,
     )
 

@@ -59,11 +59,11 @@ def _statement(evidence: Evidence, better: Case, worse: Case, text: str) -> Stat
     if one is None or other is None:
         return None
     gains = {metric: compare(one, other, metric) for metric in METRICS}
-    told = ", ".join(f"{metric} {percent(gain.share)}" for metric, gain in gains.items() if gain)
+    shares = ", ".join(f"{metric} {percent(gain.share)}" for metric, gain in gains.items() if gain)
     verdict = judge_direction(gains.values())
     loser = other if verdict == "reproduced" else one
     at_last_step = loser.at_last_step and verdict != "undecided"
-    return Statement(text, verdict, f"{better.label} against {worse.label}: {told}.", at_last_step)
+    return Statement(text, verdict, f"{better.label} against {worse.label}: {shares}.", at_last_step)
 
 
 def _at_equal_loss(evidence: Evidence) -> Statement | None:

@@ -159,11 +159,11 @@ def _directions(changes: dict[str, tuple[SeedResults, Difference, float]]) -> St
     verdict = next(each for each, found in labels.items() if found)
     if verdict == "reproduced" and len(changes) < len(CASES) - 1:
         verdict = "undecided"
-    told = f"{len(labels['reproduced'])} of {len(changes)} do"
-    told += f"; clearly not {', '.join(labels['not reproduced'])}" if labels["not reproduced"] else ""
-    told += f"; unclear: {', '.join(labels['undecided'])}" if labels["undecided"] else ""
+    evidence = f"{len(labels['reproduced'])} of {len(changes)} do"
+    evidence += f"; clearly not {', '.join(labels['not reproduced'])}" if labels["not reproduced"] else ""
+    evidence += f"; unclear: {', '.join(labels['undecided'])}" if labels["undecided"] else ""
     return Statement(
-        f"Every change moves {METRIC} in the direction that it has in the paper.", verdict, f"{told}."
+        f"Every change moves {METRIC} in the direction that it has in the paper.", verdict, f"{evidence}."
     )
 
 

@@ -47,10 +47,10 @@ class SeedResults:
     def measured(self, metric: str, protocol: str = "sampled", paper: float | None = None) -> Measured:
         """The mean with its interval over users and seeds, beside the paper's number."""
         sample = self.sample(metric, protocol, by_user=False)
-        users, value = sample.over_users(), sample.mean
-        if users is None:
+        value = sample.mean
+        if not sample.knows_users:
             return Measured(value, None, None, paper, self.at_last_step)
-        margin = (users + sample.over_seeds(self.usual_for(metric, protocol))).margin
+        margin = (sample.over_users() + sample.over_seeds(self.usual_for(metric, protocol))).margin
         return Measured(value, value - margin, value + margin, paper, self.at_last_step)
 
     def sample(self, metric: str, protocol: str, *, by_user: bool = True) -> Sample:
@@ -91,6 +91,8 @@ def compare(
 ) -> Difference | None:
     """As `bert4rec.compare` does it, from the lines and ranks of results. None if nothing is known about the users."""
     samples = one.sample(metric, protocol), other.sample(metric, protocol)
+    if not all(sample.knows_users for sample in samples):
+        return None
     return compare_samples(*samples, usual=one.usual_for(metric, protocol))
 
 
