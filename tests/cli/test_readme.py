@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bert4rec.paper.report.summary import END, MARK, fill, make_parts
+from bert4rec.paper.reporting.summary import END, MARK, fill, make_parts
 from tests.cli.test_data_commands import bert4rec, write_log
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""The parts of the README that are made from results: `python -m bert4rec.paper.report.summary README.md results`."""
+"""The parts of the README made from results: `python -m bert4rec.paper.reporting.summary README.md results`."""
 
 import re
 import sys
@@ -8,12 +8,12 @@ from pathlib import Path
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
 from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
-from bert4rec.paper.report.evidence import Evidence, Found
-from bert4rec.paper.report.layout import Row, Table
-from bert4rec.paper.report.printed import printed
-from bert4rec.paper.report.report import read_report
-from bert4rec.paper.report.report_text import surprise_list, table_text, verdict_table
-from bert4rec.paper.report.summary_speed import (
+from bert4rec.paper.reporting.evidence import Evidence, SeedResults
+from bert4rec.paper.reporting.layout import Row, Table
+from bert4rec.paper.reporting.printed import printed
+from bert4rec.paper.reporting.report import read_report
+from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
+from bert4rec.paper.reporting.summary_speed import (
     recommending_table,
     runs_table,
     serving_table,
@@ -113,7 +113,7 @@ def baselines_table(evidence: Evidence) -> Table:
     return Table("", columns, rows, corner=evidence.facts.title)
 
 
-def _spread(run: Found, metric: str, protocol: str) -> str:
+def _spread(run: SeedResults, metric: str, protocol: str) -> str:
     found = run.measured(metric, protocol)
     half = (
         f" ± {(found.high - found.low) / 2:.4f}" if found.high is not None and found.low is not None else ""
