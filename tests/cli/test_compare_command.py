@@ -38,8 +38,8 @@ def test_with_several_seeds_the_interval_over_them_is_there(
 @pytest.mark.parametrize(
     ("protocol", "told", "other", "difference"),
     [
-        ("sampled", "up to 100 sampled negatives", "For full ranking say --protocol full.", "+0.0000"),
-        ("full", "full ranking", "For up to 100 sampled negatives say --protocol sampled.", "+0.5000"),
+        ("sampled", "up to 100 sampled negatives", "For full ranking use --protocol full.", "+0.0000"),
+        ("full", "full ranking", "For up to 100 sampled negatives use --protocol sampled.", "+0.5000"),
     ],
 )
 def test_the_protocol_is_said_and_how_to_get_the_other(
@@ -69,7 +69,7 @@ def test_it_ends_with_who_wins_under_each_protocol_and_how_sure_that_is(
     compare_command(one, two, metric="HR@1")
     *_, sampled, full = capsys.readouterr().out.splitlines()
     assert sampled == (
-        "Up to 100 sampled negatives: nobody wins for sure. two leads one (HR@1 0.5500 against 0.5000, +10.0%), "
+        "Up to 100 sampled negatives: no clear winner. two leads one (HR@1 0.5500 against 0.5000, +10.0%), "
         "which may be luck (p = 0.3299 over users)."
     )
     assert (
@@ -94,5 +94,5 @@ def test_systems_that_rank_alike_have_no_winner(
 ) -> None:
     compare_command(plant("one", [0, 9]), plant("two", [9, 0], config=WIDER), metric="HR@1")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Full ranking: nobody wins. one and two have the same HR@1."
+        "Full ranking: no winner. one and two have the same HR@1."
     )

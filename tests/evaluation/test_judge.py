@@ -74,7 +74,9 @@ def test_ranks_are_read_as_they_were_saved(tmp_path: Path) -> None:
     assert found.full.tolist() == RANKS.full.tolist()
 
 
-def test_ranks_that_were_never_computed_are_missed_with_the_command_that_does(tmp_path: Path) -> None:
+def test_ranks_that_were_never_computed_are_missed_with_the_method_that_does(tmp_path: Path) -> None:
     save_ranks(tmp_path, "valid", RANKS)
-    with pytest.raises(NotFoundError, match=r"ranks-test-sampled.npy .* bert4rec evaluate .* --split test"):
+    with pytest.raises(
+        NotFoundError, match=r"ranks-test-sampled.npy not found.*`run.evaluate\(split=\"test\"\)`"
+    ):
         load_ranks(tmp_path, "test")

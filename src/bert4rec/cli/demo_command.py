@@ -39,10 +39,10 @@ def demo_command(
     began = time.perf_counter()
     require_torch()
     from bert4rec.cli.stopping import StopSwitch
-    from bert4rec.cli.train_command import clear_run
     from bert4rec.demo.demo import run_demo, run_folder
     from bert4rec.demo.demo_page import write_page
     from bert4rec.training.device import place
+    from bert4rec.training.plan import clear_run
     from bert4rec.training.specs import MODELS
     from bert4rec.training.train import RunContext
 
@@ -81,9 +81,9 @@ class DemoLine(LiveLine):
 
 def _export(run: Path, model: Path) -> str:
     """Write the demo's model for the service, and return the command that serves it."""
-    from bert4rec.cli.export_command import require_exporters
     from bert4rec.data.dataset import Dataset
     from bert4rec.export.exporter import export_run
+    from bert4rec.extras import require_exporters
     from bert4rec.training.run import Run
 
     require_exporters()

@@ -81,7 +81,7 @@ def run_demo(folder: Path, around: RunContext, *, seed: int = 1, overwrite: bool
     metrics = {MODELS[name].title: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
     metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
     scorers = [
-        *(runs[name].scorer("test", around.placement) for name in ("pop", "bert4rec")),
+        *(runs[name].scorer("final", around.placement) for name in ("pop", "bert4rec")),
         best_scores(dataset),
     ]
     shown = dict(zip(SHOWN_MODELS, scorers, strict=True))

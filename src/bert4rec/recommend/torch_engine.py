@@ -1,6 +1,5 @@
 """A trained run as it is, computed by torch: on a GPU in bfloat16, without padding, everything on the device."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.tasks.cloze import append_mask
-from bert4rec.training.device import Placement, place
-from bert4rec.training.run import Run
+from bert4rec.training.device import Placement
+from bert4rec.training.run import Run, Weights
 from bert4rec.training.specs import MODELS
 
 _TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**20}
@@ -108,20 +107,8 @@ def max_history_of(model: Any) -> int:
     return int(model.config.max_length) - isinstance(model, BERT4Rec)
 
 
-def load_run(path: Path, device: str) -> tuple[TorchEngine, Run]:
-    """The final model of a run."""
-    run = Run.open(path)
-    run.verify()
-    placement = place(device)
-    return TorchEngine(load_sequential(run, "test", placement.device), placement), run
-
-
-def load_sequential(run: Run, part: Any, device: torch.device) -> Any:
-    """The model to be judged on `part`; it must be one that answers any history, not only users it has met."""
-    model = run.load_model(part, device)
-    if not hasattr(model, "query"):
-        raise UsageError(
-            f"{MODELS[run.plan.model].title} cannot answer for a history, only for users of its dataset: "
-            f"bert4rec recommend {run.path} --user ID."
-        )
-    return model
+def load_sequential(run: Run, weights: Weights, device: torch.device) -> Any:
+    """A model that answers any history, not only for users it was trained with."""
+    if MODELS[run.plan.model].needs_users:
+        raise UsageError(f"{MODELS[run.plan.model].title} cannot answer for a history.")
+    return run.load_model(weights, device)

@@ -3,8 +3,10 @@
 Needs no torch, so that a slip in a setting is told at once.
 """
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -141,16 +143,37 @@ _PLAIN_WORDS = {
 
 
 def choose_config(
-    dataset: "Dataset", model: str, preset: str | None = None, settings: Iterable[str] = ()
+    dataset: "Dataset",
+    model: str,
+    preset: str | None = None,
+    settings: Mapping[str, object] | Iterable[str] = (),
+    config: str | Path | None = None,
 ) -> RunConfig:
-    """The complete settings: those of the preset, or usual ones for data of this size, and what was said."""
+    """The complete settings: those of the preset, or usual ones for data of this size, then file and settings."""
     refuse_unknown(model, preset)
+    said = [
+        f"{section}.{key}={value}"
+        for section, keys in _read_toml(config).items()
+        for key, value in keys.items()
+    ]
+    said += (
+        [f"{key}={value}" for key, value in settings.items()] if isinstance(settings, Mapping) else settings
+    )
     if preset:
         values = load_preset(model, preset)
     else:
         sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
-        values = settings_by_size(model, settings, **sizes)
-    return make_config(model, values, settings)
+        values = settings_by_size(model, said, **sizes)
+    return make_config(model, values, said)
+
+
+def _read_toml(path: str | Path | None) -> dict[str, dict[str, Any]]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as TOML ({error}).") from error
 
 
 def settings_by_size(

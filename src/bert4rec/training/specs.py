@@ -37,6 +37,11 @@ class ModelSpec:
         """Whether it learns something of each user, and so can answer only for those it has met."""
         return self.task is PairTask
 
+    @property
+    def needs_users(self) -> bool:
+        """Whether it answers only for users it was trained with, not for any history."""
+        return self.task in (PairTask, CountingTask)
+
     def build(
         self, num_users: int, num_items: int, settings: Any, generator: torch.Generator | None = None
     ) -> nn.Module:
