@@ -1,6 +1,6 @@
 """What a recommender is asked and what it answers: original ids in, original ids out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 from uuid import UUID
@@ -85,8 +85,11 @@ class Explanation:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Recommendations(Tabular, Sequence[Recommendation]):
-    """The recommendations of many users: a sequence with one `Recommendation` for each user, and a table."""
+class Recommendations(Tabular):
+    """The recommendations of many users: a sequence with one `Recommendation` for each user, and a table.
+
+    It is not a `collections.abc.Sequence`, which polars would take for a list of rows.
+    """
 
     users: "pl.Series"
     """Ids of the users, in the order of the answers; of a plain list of histories, their places from 0."""
@@ -106,6 +109,9 @@ class Recommendations(Tabular, Sequence[Recommendation]):
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def __iter__(self) -> Iterator[Recommendation]:
+        return (self[place] for place in range(len(self)))
 
     @overload
     def __getitem__(self, place: int) -> Recommendation: ...

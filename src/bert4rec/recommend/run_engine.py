@@ -44,6 +44,6 @@ def _engine(run: Run, placement: Placement) -> Engine | UserScorer:
 
     def scores(users: NDArray[np.int64], histories: Histories) -> NDArray[np.float64]:
         # A copy: POP gives everybody the same row.
-        return np.array(scorer(users, histories).double().cpu())
+        return np.array(scorer(users, histories).double().cpu().numpy())
 
     return UserScorer(spec.title, run.plan.num_items, getattr(model, "context", 0), scores)
