@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from datetime import date
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, Union, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from polars._typing import ArrowStreamExportable
 
 
 @runtime_checkable
@@ -55,7 +56,7 @@ def to_lazy(frame: Frame, parameter: str) -> "pl.LazyFrame":
     if _is_from(frame, "pandas", "DataFrame"):
         return _from_pandas(frame, parameter).lazy()
     try:
-        return pl.DataFrame(frame).lazy()
+        return pl.DataFrame(cast("ArrowStreamExportable", frame)).lazy()
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
         kind = type(frame).__name__
         raise UsageError(f"`{parameter}`: this {kind} cannot be read as a table: {error}") from error
@@ -128,7 +129,7 @@ def _from_pandas_column(column: Any) -> "pl.Series":
     if isinstance(kind, pd.CategoricalDtype):
         categories = _from_pandas_column(kind.categories.to_series())
         return categories.gather(pl.Series(column.cat.codes.to_numpy()).set(pl.Series(missing), None))
-    if isinstance(kind, pd.ArrowDtype):  # Then pyarrow is there.
+    if isinstance(kind, pd.ArrowDtype) or getattr(kind, "storage", None) == "pyarrow":
         return pl.Series(column.array.__arrow_array__())
     if isinstance(kind, pd.DatetimeTZDtype):
         return _from_numpy(column.dt.tz_convert("UTC").dt.tz_localize(None)).dt.replace_time_zone("UTC")

@@ -23,7 +23,7 @@ def is_notebook() -> bool:
 
 
 def is_shown(show: bool | None) -> bool:
-    """Whether progress is drawn: as asked, or with None in notebooks and in interactive sessions on a terminal."""
+    """Whether progress is drawn: as requested, or with None in notebooks and in interactive sessions on a terminal."""
     if show is not None:
         return show
     return is_notebook() or (hasattr(sys, "ps1") and sys.stderr.isatty())

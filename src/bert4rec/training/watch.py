@@ -7,6 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from bert4rec.progress import is_notebook, is_shown
 from bert4rec.training.plan import Stage
 
 if TYPE_CHECKING:
@@ -79,11 +80,10 @@ class Watch:
     _line: "Status | None"
 
     def __enter__(self) -> Self:
-        from rich import get_console
+        if self._listener is None and is_shown(self._progress):
+            from rich.console import Console
 
-        console = get_console()
-        if self._listener is None and (console.is_jupyter if self._progress is None else self._progress):
-            self._line = console.status("Getting ready …")
+            self._line = Console(stderr=not is_notebook()).status("Getting ready …")
             self._line.start()
         return self
 
