@@ -1,6 +1,7 @@
 """`train` never costs a user what was there before, and does what it was told."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -178,7 +179,8 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torch that is installed but cannot be loaded, for all processes started now."""
     (tmp_path / "broken" / "torch").mkdir(parents=True)
     (tmp_path / "broken" / "torch" / "__init__.py").write_text("raise ImportError('torch was loaded')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path / "broken"), before])))
 
 
 @pytest.mark.usefixtures("broken_torch")
