@@ -92,10 +92,10 @@ def measure_gpu(shape: str, users: int = 200_000) -> Line:
     )
     everybody = training_histories(dataset, dataset.offsets[1:])
     many = everybody[np.arange(users) % len(everybody)]
-    recommender.top_rows(many[:USERS], many[:USERS], K)
+    recommender.ranker.top_rows(many[:USERS], many[:USERS], K)
     began = time.perf_counter()
     for part in by_rows(users, USERS_PER_PART):
-        recommender.top_rows(many[part], many[part], K)
+        recommender.ranker.top_rows(many[part], many[part], K)
     speeds = {"run": users / (time.perf_counter() - began)}
     if find_spec("polars"):
         with TemporaryDirectory() as scratch:
@@ -186,7 +186,10 @@ def bulk(made: Contestants) -> dict[str, float]:
         scores.topk(K)
 
     some = made.histories if made.model.num_items <= 10**5 else made.histories[:128]
-    ours = [lambda: made.run.top_rows(some, some, K), lambda: made.exported.top_rows(some, some, K)]
+    ours = [
+        lambda: made.run.ranker.top_rows(some, some, K),
+        lambda: made.exported.ranker.top_rows(some, some, K),
+    ]
     seconds = seconds_each(plain, *ours)
     return {
         "plain": batch / seconds[0],

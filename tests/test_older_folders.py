@@ -1,22 +1,87 @@
-"""Datasets, runs and models that were written before it was recorded whether repeats are kept."""
+"""Datasets, runs and models of earlier versions: the committed ones of `older/`, and some made to look even older."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bert4rec.api.runs import load
 from bert4rec.artefact import write_manifest
 from bert4rec.cli.evaluate_command import compare_command, evaluate_command
 from bert4rec.cli.prepare_command import stats_command
 from bert4rec.data.dataset import Dataset
 from bert4rec.evaluation.judge import load_ranks, save_ranks
 from bert4rec.export.exporter import export_run
-from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.recommender import Recommendation, Recommender
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import MANIFEST, SCHEMA, Run
 from tests.conftest import MakeDataset
 from tests.training.tiny import after, random_histories, train_tiny
+
+OLDER = Path(__file__).parent / "older"
+"""Written by version 0.1.0 before it could be imported as a library; `recorded.json` has what it answered."""
+RECORDED: dict[str, Any] = json.loads((OLDER / "recorded.json").read_text())
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A copy: evaluating may add to a run's folder."""
+    return Path(shutil.copytree(OLDER, tmp_path / "older"))
+
+
+def answers(found: Recommendation) -> list[tuple[str, float]]:
+    return [(str(item.item_id), item.score) for item in found.items]
+
+
+def expected(name: str, kind: str = "recommend") -> list[Any]:
+    return [(item_id, pytest.approx(score, abs=1e-4)) for item_id, score in RECORDED[kind][name]]
+
+
+def test_an_older_dataset_opens_unchanged(older: Path) -> None:
+    dataset = Dataset.open(older / "dataset")
+    dataset.verify()
+    assert (dataset.num_users, dataset.num_items, dataset.num_actions) == (40, 25, 337)
+    assert dataset.users()["id"].dtype.is_integer()
+
+
+def test_an_older_run_is_evaluated_with_the_numbers_that_were_recorded(older: Path) -> None:
+    run = Run.open(older / "bert4rec")
+    found = run.evaluate(dataset=older / "dataset", device="cpu").as_dict()
+    for name, value in RECORDED["evaluate"].items():
+        assert found[name] == (value if isinstance(value, int) else _approx(value))
+    assert run.metrics["test"] == _approx(RECORDED["evaluate"]["metrics"])
+    assert run.history.to_polars()["step"].to_list() == [20, 40, 60, 20]
+
+
+def _approx(metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
+    return {protocol: pytest.approx(values) for protocol, values in metrics.items()}
+
+
+def test_older_runs_and_models_recommend_what_they_did(older: Path) -> None:
+    history = RECORDED["recommend"]["history"]
+    for name in ("bert4rec", "model"):
+        assert answers(load(older / name).recommend(history, k=5)) == expected(name)
+    user = RECORDED["recommend_user"]["user"]
+    found = load(older / "bpr-mf").recommend_user(user, k=5, dataset=older / "dataset")
+    assert answers(found) == expected("bpr-mf", "recommend_user")
+    assert all(isinstance(item.item_id, int) for item in found.items)
+
+
+def test_older_runs_are_compared_with_the_recorded_difference(
+    older: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare_command(older / "bert4rec", older / "bpr-mf", json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert {each["name"]: each["metrics"] for each in found["systems"]} == _approx(RECORDED["means"])
+    assert found["differences"][0]["users"]["difference"] == pytest.approx(RECORDED["difference"])
+
+
+def test_an_older_run_is_exported_and_gives_the_same_answers(older: Path, tmp_path: Path) -> None:
+    model = Run.open(older / "bert4rec").export(tmp_path / "model")
+    assert answers(load(model).recommend(RECORDED["recommend"]["history"], k=5)) == expected("model")
 
 
 def without(path: Path, *names: str) -> None:

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from bert4rec.api.progress import is_notebook, progress_bar
+from bert4rec.progress import is_notebook, progress_bar
 
 PROGRAM = """
-from bert4rec.api.progress import progress_bar
+from bert4rec.progress import progress_bar
 with progress_bar("Reading", "rows"{show}) as report:
     report(5, 10)
 

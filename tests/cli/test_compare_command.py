@@ -40,8 +40,8 @@ def test_with_several_seeds_the_interval_over_them_is_there(
 @pytest.mark.parametrize(
     ("protocol", "told", "other", "difference"),
     [
-        ("sampled", "up to 100 sampled negatives", "For full ranking say --protocol full.", "+0.0000"),
-        ("full", "full ranking", "For up to 100 sampled negatives say --protocol sampled.", "+0.5000"),
+        ("sampled", "up to 100 sampled negatives", "For full ranking use --protocol full.", "+0.0000"),
+        ("full", "full ranking", "For up to 100 sampled negatives use --protocol sampled.", "+0.5000"),
     ],
 )
 def test_the_protocol_is_said_and_how_to_get_the_other(

@@ -1,6 +1,7 @@
 """`train` never costs a user what was there before, and does what it was told."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -180,7 +181,8 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torch that is installed but cannot be loaded, for all processes started now."""
     (tmp_path / "broken" / "torch").mkdir(parents=True)
     (tmp_path / "broken" / "torch" / "__init__.py").write_text("raise ImportError('torch was loaded')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path / "broken"), before])))
 
 
 @pytest.mark.usefixtures("broken_torch")
@@ -202,11 +204,13 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "Unknown preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
         ),
         ("train DATA -o NEW --resume --seed 3", 2, "--resume keeps the settings"),
+        ("train DATA -o NEW --resume --model sasrec", 2, "keeps the settings of the run"),
+        ("train DATA -o NEW --resume", 4, "has no config.json: this is not a run"),
         ("train DATA -o NEW --seed -1", 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (f"train DATA -o NEW --seed {2**63}", 2, "for --seed. Must be < "),
         ("evaluate NOWHERE", 4, "nowhere does not exist; expected a run"),
-        ("compare DATA", 2, "two runs or more"),
-        ("compare DATA NOWHERE", 4, "nowhere does not exist; expected a run"),
+        ("compare DATA", 2, "Two runs or more are required"),
+        ("compare NOWHERE DATA", 4, "nowhere does not exist; expected a run"),
         ("report NOWHERE", 4, "nowhere does not exist; expected the folder that"),
         ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: expected whole numbers"),
     ],

@@ -10,7 +10,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import NotFoundError
-from bert4rec.evaluation.judge import judge, load_ranks, metrics_of, save_ranks, slices_of
+from bert4rec.evaluation import judge as judge_module
+from bert4rec.evaluation.judge import judge, load_ranks, metrics_of, rows_per_batch, save_ranks, slices_of
 from bert4rec.evaluation.protocol import Ranks
 from tests.conftest import MakeDataset
 
@@ -74,7 +75,46 @@ def test_ranks_are_read_as_they_were_saved(tmp_path: Path) -> None:
     assert found.full.tolist() == RANKS.full.tolist()
 
 
-def test_ranks_that_were_never_computed_are_missed_with_the_command_that_does(tmp_path: Path) -> None:
+def test_ranks_that_were_never_computed_are_missed_with_the_method_that_does(tmp_path: Path) -> None:
     save_ranks(tmp_path, "valid", RANKS)
-    with pytest.raises(NotFoundError, match=r"ranks-test-sampled.npy .* bert4rec evaluate .* --split test"):
+    with pytest.raises(
+        NotFoundError, match=r"ranks-test-sampled.npy not found.*`run.evaluate\(split=\"test\"\)`"
+    ):
         load_ranks(tmp_path, "test")
+
+
+@pytest.mark.parametrize(
+    ("num_items", "device", "rows"),
+    [
+        (50_000, "cuda", 1024),
+        (10_000_000, "cuda", 53),
+        (50_000, "cpu", 256),
+        (10_000_000, "cpu", 6),
+        (10**10, "cpu", 1),
+    ],
+)
+def test_the_larger_the_catalogue_the_fewer_users_are_scored_at_once(
+    num_items: int, device: str, rows: int
+) -> None:
+    assert rows_per_batch(num_items, device) == rows
+
+
+def test_ranks_are_the_same_however_many_users_are_scored_at_once(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset([[1, 2, 3], [1, 2, 3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 1]])
+    asked: list[int] = []
+
+    def scorer(users: NDArray[np.int64], _histories: Histories) -> NDArray[np.float64]:
+        asked.append(len(users))
+        return np.random.default_rng(1).random((dataset.num_users, dataset.num_items + 1))[users]
+
+    at_once = judge(scorer, dataset, leave_one_out(dataset), "test")
+    monkeypatch.setitem(judge_module.SCORES_PER_BATCH, "cpu", 2 * (dataset.num_items + 1))
+    by_two = judge(scorer, dataset, leave_one_out(dataset), "test")
+    assert asked[0] == 4 - leave_one_out(dataset).test.left_out
+    assert max(asked[1:]) == 2
+    assert (at_once.full.tolist(), at_once.sampled.tolist()) == (
+        by_two.full.tolist(),
+        by_two.sampled.tolist(),
+    )

@@ -83,10 +83,12 @@ def test_it_is_trained_judged_opened_again_and_recommends(make_dataset: MakeData
     assert opened.plan == run.plan
     recommender = Recommender.load(run.path)
     assert recommender.max_history == 20
-    history = Histories.from_lists([[3, 7]])
-    numbers, _ = recommender.top_rows(history, Histories.from_lists([[]]), 1)
-    scores = np.asarray(opened.scorer("test", Placement(CPU, None))(np.array([0]), history))
-    assert numbers[0, 0] == scores[0].argmax()
+    ids = ["", *opened.dataset.items()["id"]]
+    scores = np.asarray(
+        opened.scorer("final", Placement(CPU, None))(np.array([0]), Histories.from_lists([[3, 7]]))
+    )
+    found = recommender.recommend([ids[3], ids[7]], k=1, exclude_seen=False)
+    assert found.items[0].item_id == ids[scores[0].argmax()]
 
 
 @pytest.mark.usefixtures("example")

@@ -42,7 +42,7 @@ def test_attention_is_averaged_over_users_who_have_so_many_items(dataset: Datase
     targets = make_split(dataset).test
     lengths = targets.positions - dataset.offsets[targets.users]
     assert 0 < found["users"] == (lengths >= 9).sum() < len(lengths)
-    model = run.load_model("test", CPU)
+    model = run.load_model("final", CPU)
     maps = []
     for user, position in zip(targets.users, targets.positions, strict=True):
         history = dataset.sequences[dataset.offsets[user] : position].tolist()
@@ -64,7 +64,7 @@ def test_examples_are_users_with_popular_items_and_their_own_maps(dataset: Datas
     with torch.inference_mode():
         tokens = torch.tensor([[*examples[0]["items"], dataset.mask_number]])
         # Only where the history is no longer than what is shown do the two agree to the last digit.
-        own = run.load_model("test", CPU).attention_maps(tokens)  # type: ignore[operator]
+        own = run.load_model("final", CPU).attention_maps(tokens)  # type: ignore[operator]
     assert np.shape(examples[0]["maps"]) == tuple(own[0].shape)
 
 

@@ -42,7 +42,7 @@ def shop() -> Recommender:
 
 
 def asked(recommender: Recommender) -> list[int]:
-    return cast(HighestFirst, recommender._engine).asked
+    return cast(HighestFirst, recommender.ranker.engine).asked
 
 
 def write_lists(path: Path) -> Path:
@@ -52,7 +52,7 @@ def write_lists(path: Path) -> Path:
 
 
 def expected(recommender: Recommender, k: int = 10) -> list[tuple[object, ...]]:
-    answers = zip(USERS, recommender.recommend(HISTORIES, k=k), strict=True)
+    answers = zip(USERS, recommender.recommend_many(HISTORIES, k=k), strict=True)
     return [
         (user, rank, item.item_id, item.score, answer.fallback)
         for user, answer in answers
@@ -187,7 +187,7 @@ def test_a_dataset_gives_all_its_users_with_all_they_did(make_dataset: MakeDatas
     rows = pl.read_parquet(tmp_path / "out.parquet").rows()
     histories = [["item-2"], ["item-2", "item-2", "item-4"], ["item-4", "item-3"]]
     assert [row[2:4] for row in rows] == [
-        (answer.items[0].item_id, answer.items[0].score) for answer in shop.recommend(histories, k=1)
+        (answer.items[0].item_id, answer.items[0].score) for answer in shop.recommend_many(histories, k=1)
     ]
     assert [row[0] for row in rows] == ["user-0", "user-1", "user-2"]
 
@@ -231,7 +231,7 @@ def test_a_log_is_read_as_its_hints_say(shop: Recommender, tmp_path: Path) -> No
         hints=Hints("latin-1", "^^", "%d/%m/%Y"),
     )
     recommend_file(shop, request)
-    (answer,) = shop.recommend([["item-2", "item-1"]])
+    answer = shop.recommend(["item-2", "item-1"])
     table = pl.read_parquet(request.target)
     assert table.select("user", "item").rows() == [("Zoë", item.item_id) for item in answer.items]
 
@@ -368,7 +368,7 @@ def test_parts_are_removed_all_at_once(
 def test_an_output_that_exists_is_replaced_only_when_told(shop: Recommender, tmp_path: Path) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.csv"
     target.write_text("precious")
-    with pytest.raises(UsageError, match="--overwrite"):
+    with pytest.raises(UsageError, match="`overwrite=True`"):
         recommend_file(shop, Request(source, target))
     assert target.read_text() == "precious"
     recommend_file(shop, Request(source, target), overwrite=True)
@@ -404,7 +404,7 @@ def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender
             r"column 'items' holds List\(List\(String\)\), not single ids",
         ),
         ({"user": ["a"], "thing": ["x"]}, {}, "no column that looks like the item"),
-        ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no user"),
+        ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no users"),
     ],
 )
 def test_a_table_of_another_shape_is_refused_with_what_was_found(

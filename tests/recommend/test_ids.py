@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 from bert4rec.errors import UsageError
+from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import Recommendation, Recommender
 from tests.recommend.tiny import highest_first
 
 
-def ids_of(found: Recommendation) -> list[str]:
+def ids_of(found: Recommendation) -> list[Id]:
     return [item.item_id for item in found.items]
 
 
@@ -49,23 +50,27 @@ MAKERS: dict[str, Callable[[list[int]], Any]] = {
 def test_whatever_can_be_gone_through_in_order_is_a_history(make: Callable[[list[int]], Any]) -> None:
     shop = highest_first(["10", "20", "30", "40"], whole_numbers=True)
     plain = shop.recommend(["10", "20"], allow=["30", "40"], deny=["20", "40"])
-    assert ids_of(plain) == ["30"]
+    assert ids_of(plain) == [30]
     assert shop.recommend(make([10, 20]), allow=make([30, 40]), deny=make([20, 40])) == plain
     histories = [[10, 20], [30, 40]]
-    answers = shop.recommend([["10", "20"], ["30", "40"]])
-    assert shop.recommend([make(each) for each in histories]) == answers
-    assert shop.recommend(make(each) for each in histories) == answers
+    answers = list(shop.recommend_many([["10", "20"], ["30", "40"]]))
+    assert list(shop.recommend_many([make(each) for each in histories])) == answers
+    assert list(shop.recommend_many(make(each) for each in histories)) == answers
+    assert list(shop.recommend_many({"ann": make(histories[0]), "bob": make(histories[1])})) == answers
     assert shop.rank(make([10, 20]), make([30, 40])) == shop.rank(["10", "20"], ["30", "40"])
     one = next(iter(getattr(made := make([30, 40]), "to_list", lambda: made)()))
     assert ids_of(shop.similar(one)) == ids_of(shop.similar("30"))
     explained = shop.explain(make([10, 20]), one)
-    assert (explained.item.item_id, len(explained.contributions)) == ("30", 2)
+    assert (explained.item.item_id, len(explained.contributions)) == (30, 2)
 
 
 @pytest.mark.parametrize("make", [np.array, pl.Series])
 def test_a_table_of_numbers_is_many_histories(make: Callable[[list[list[int]]], Any]) -> None:
     shop = highest_first(["10", "20", "30"])
-    assert shop.recommend(make([[10, 20], [30, 10]])) == shop.recommend([["10", "20"], ["30", "10"]])
+    found = shop.recommend_many(make([[10, 20], [30, 10]]))
+    assert list(found) == list(shop.recommend_many([["10", "20"], ["30", "10"]]))
+    with pytest.raises(UsageError, match=r"^history\[0\]: expected an item id.* use `recommend_many\(\)`"):
+        shop.recommend(make([[10, 20], [30, 10]]))
 
 
 def test_ids_may_be_uuids() -> None:
@@ -93,11 +98,12 @@ def test_a_text_of_a_float_is_an_id_of_its_own_where_the_ids_are_text() -> None:
         (b"abc", "found bytes. Decode them"),
         (7, "^history: expected a list of item ids; found 7."),
         (np.array(7), "^history: expected a list of item ids"),
-        (["a", None], r"^history\[1\]: expected an item id; found None. Leave out what is missing"),
+        (["a", None], r"^history\[1\]: expected an item id; found None. Leave out missing values"),
         (np.array([1.0, np.nan]), r"^history\[1\]: expected an item id; found nan."),
-        ([["a"], ["b", float("nan")]], r"^history\[1\]\[1\]: expected an item id; found nan."),
-        ([["a"], "b"], r"^history\[1\]: expected a list of item ids; found the text 'b'"),
-        ([["a"], 7], r"^history\[1\]: expected a list of item ids; found 7."),
+        (
+            [["a"]],
+            r"^history\[0\]: expected an item id; found \['a'\]. For many histories, use `recommend_many\(\)`",
+        ),
         (["a", ["b"]], r"^history\[1\]: expected an item id; found \['b'\]."),
         (["a", True], r"^history\[1\]: expected an item id; found True."),
         (["a", b"b"], r"^history\[1\]: expected an item id; found b'b'."),
@@ -108,6 +114,29 @@ def test_what_is_no_history_is_refused_by_where_it_stands_and_what_to_pass_inste
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
         shop.recommend(history)
+
+
+@pytest.mark.parametrize(
+    ("histories", "complaint"),
+    [
+        ([["a"], ["b", float("nan")]], r"^histories\[1\]\[1\]: expected an item id; found nan."),
+        ([["a"], "b"], r"^histories\[1\]: expected a list of item ids; found the text 'b'"),
+        ([["a"], 7], r"^histories\[1\]: expected a list of item ids; found 7."),
+        (["a", "b"], r"^histories\[0\]: expected a list of item ids; found the text 'a'"),
+        ({"ann": ["a"], "bob": "b"}, r"^histories\[bob\]: expected a list of item ids; found the text 'b'"),
+        ("abc", "^histories: expected a list of item ids; found the text 'abc'"),
+    ],
+)
+def test_what_is_not_a_list_of_histories_is_refused_by_where_it_stands(
+    histories: Any, complaint: str, shop: Recommender
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        shop.recommend_many(histories)
+
+
+def test_no_histories_get_no_answers(shop: Recommender) -> None:
+    found = shop.recommend_many([])
+    assert (len(found), list(found), found.to_polars().height) == (0, [], 0)
 
 
 def test_lists_whose_order_means_nothing_may_be_sets(shop: Recommender) -> None:
@@ -122,6 +151,6 @@ def test_lists_whose_order_means_nothing_may_be_sets(shop: Recommender) -> None:
 @pytest.mark.parametrize("k", [2.0, "2", True, None, 0, -1])
 def test_a_k_that_is_no_whole_number_is_refused(k: Any, shop: Recommender) -> None:
     for ask in (shop.recommend, lambda asked, k: shop.similar(asked[0], k)):
-        with pytest.raises(UsageError, match="k is how many items to recommend, a whole number, at least 1"):
+        with pytest.raises(UsageError, match="`k`: expected a whole number of at least 1"):
             ask(["a"], k)
-    assert len(shop.recommend(["a"], np.int64(2)).items) == 2  # type: ignore[call-overload]
+    assert len(shop.recommend(["a"], np.int64(2)).items) == 2  # type: ignore[arg-type]

@@ -1,6 +1,10 @@
 """What is recommended, what never is, and what is said about it."""
 
+import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.settings import ModelConfig
+from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import POPULAR, Recommendation, Recommender
 from bert4rec.recommend.torch_engine import TorchEngine
 from bert4rec.training.device import Placement
@@ -24,7 +29,7 @@ from tests.training.tiny import random_histories
 CPU = Placement(torch.device("cpu"), None)
 
 
-def ids_of(found: Recommendation) -> list[str]:
+def ids_of(found: Recommendation) -> list[Id]:
     return [item.item_id for item in found.items]
 
 
@@ -77,10 +82,11 @@ def test_fewer_items_than_asked_for_where_no_more_may_be_recommended(shop: Recom
 
 def test_more_items_than_there_are_cost_nothing(shop: Recommender) -> None:
     histories = Histories.from_lists([[1], [2], []])
-    numbers, scores = shop.top_rows(histories, histories, 10**12)
+    numbers, scores = shop.ranker.top_rows(histories, histories, 10**12)
     assert numbers.tolist() == [[6, 5, 4, 3, 2, 0], [6, 5, 4, 3, 1, 0], [1, 2, 3, 4, 5, 6]]
     assert scores[0].tolist() == [6, 5, 4, 3, 2, -np.inf]
-    assert shop.recommend([["a"], []], k=10**12) == shop.recommend([["a"], []], k=6)
+    many, fewer = (shop.recommend_many([["a"], []], k=k) for k in (10**12, 6))
+    assert list(many) == list(fewer)
 
 
 def test_the_model_looks_at_the_newest_items_but_none_of_the_older_ones_is_recommended(
@@ -91,15 +97,44 @@ def test_the_model_looks_at_the_newest_items_but_none_of_the_older_ones_is_recom
     assert found.items[0].score == 3 * shop.max_history
 
 
-def test_a_list_of_histories_gets_a_list_of_the_same_answers(shop: Recommender) -> None:
-    histories = [["a"], [], ["b", "x", "c"], ["y"]]
-    assert shop.recommend(histories, k=3) == [shop.recommend(each, k=3) for each in histories]
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"exclude_seen": False},
+        {"deny": ["f", "z"]},
+        {"allow": ["b", "e", "f", "z"]},
+        {"allow": ["b", "e"], "deny": ["b"], "exclude_seen": False},
+    ],
+)
+def test_many_histories_get_the_same_answers_as_one_after_the_other(
+    options: dict[str, Any], shop: Recommender
+) -> None:
+    histories = [["a"], [], ["b", "x", "c"], ["y"], ["b", "e", "f"]]
+    found = shop.recommend_many(histories, k=3, **options)
+    alone = [shop.recommend(each, k=3, **options) for each in histories]
+    assert list(found) == alone
+    assert (len(found), found[-1], found[1:3]) == (5, alone[-1], alone[1:3])
 
 
 def test_ids_may_be_numbers() -> None:
     shop = highest_first(["10", "20", "30"])
     assert ids_of(shop.recommend([10, 30])) == ["20"]
-    assert shop.recommend([[10], [30]], k=1) == [shop.recommend(["10"], k=1), shop.recommend(["30"], k=1)]
+    assert list(shop.recommend_many([[10], [30]], k=1)) == [
+        shop.recommend(["10"], k=1),
+        shop.recommend(["30"], k=1),
+    ]
+
+
+def test_ids_come_back_as_the_log_had_them_and_unknown_ones_as_they_were_given() -> None:
+    shop = highest_first(["10", "20", "30"], whole_numbers=True)
+    found = shop.recommend(["10", 99, "x", np.int64(98), 97.0, 99])
+    assert ids_of(found) == [30, 20]
+    assert found.unknown_items == [99, "x", 98, 97]
+    assert [type(each) for each in found.unknown_items] == [int, str, int, int]
+    assert json.loads(json.dumps(asdict(found)))["items"][0]["item_id"] == 30
+    assert shop.explain([10], 20).contributions[0].item_id == 10
+    assert ids_of(shop.similar("10", k=2)) in ([20, 30], [30, 20])
 
 
 def test_mistakes_in_the_question_are_named(shop: Recommender) -> None:
@@ -108,10 +143,10 @@ def test_mistakes_in_the_question_are_named(shop: Recommender) -> None:
             ask("abc")
     for option in ("allow", "deny"):
         with pytest.raises(UsageError, match="found the text 'abc'"):
-            shop.recommend(["a"], **{option: "abc"})  # type: ignore[call-overload]
+            shop.recommend(["a"], **{option: "abc"})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="found the text 'abc'"):
         shop.explain("abc", "a")
-    with pytest.raises(UsageError, match="at least 1; found 0"):
+    with pytest.raises(UsageError, match="`k`: expected a whole number of at least 1; found 0"):
         shop.recommend(["a"], k=0)
     with pytest.raises(UsageError, match="at least 1; found -1"):
         shop.similar("a", k=-1)
@@ -126,30 +161,32 @@ def test_named_items_are_ranked_seen_or_not(shop: Recommender) -> None:
 
 def test_similar_items_point_in_the_same_direction() -> None:
     shop = highest_first(list("abcd"))
-    shop._engine.rows = np.array([[1, 0], [0, 2], [3, 0.1], [0, 0]], np.float32)
+    shop.ranker.engine.rows = np.array([[1, 0], [0, 2], [3, 0.1], [0, 0]], np.float32)
     found = shop.similar("a")
     assert ids_of(found) == ["c", "b", "d"]
     assert [item.score for item in found.items] == pytest.approx([0.9994, 0, 0], abs=1e-4)
     assert ids_of(shop.similar("b", k=1)) == ["c"]
-    with pytest.raises(NotFoundError, match="no item 'z'"):
+    with pytest.raises(NotFoundError, match="Unknown item 'z'"):
         shop.similar("z")
 
 
 def test_an_unknown_item_is_answered_by_the_one_that_was_meant_or_by_how_ids_look() -> None:
     shop = highest_first(["sku-1", "sku-2"], ["Heat", "Toy Story"])
     for ask in (shop.similar, lambda item: shop.explain(["sku-1"], item)):
-        with pytest.raises(NotFoundError, match=r"no item 'skv-1'\. Did you mean sku-1 \(Heat\)\?"):
+        with pytest.raises(NotFoundError, match=r"Unknown item 'skv-1'\. Did you mean sku-1 \(Heat\)\?"):
             ask("skv-1")
-        with pytest.raises(NotFoundError, match=r"no item 'toy story'\. Did you mean sku-2 \(Toy Story\)\?"):
+        with pytest.raises(
+            NotFoundError, match=r"Unknown item 'toy story'\. Did you mean sku-2 \(Toy Story\)\?"
+        ):
             ask("toy story")
-        with pytest.raises(NotFoundError, match=r"no item '7'\. One that it knows is 'sku-1'\."):
+        with pytest.raises(NotFoundError, match=r"Unknown item '7'\. A known item is 'sku-1'\."):
             ask(7)
 
 
 def test_a_catalogue_of_another_model_is_refused() -> None:
     shop = highest_first(list("abcd"))
     with pytest.raises(DataError, match="4 items, its catalogue 3"):
-        Recommender(shop._engine, highest_first(list("abc")).catalogue, name="", version="")
+        Recommender(shop.ranker.engine, highest_first(list("abc")).catalogue, name="", version="")
 
 
 NUM_ITEMS = 300
@@ -178,7 +215,7 @@ HISTORIES = st.lists(st.lists(st.integers(1, NUM_ITEMS), min_size=1, max_size=12
 def test_the_answer_is_that_of_sorting_every_score(
     histories: list[list[int]], k: int, model: BERT4Rec
 ) -> None:
-    for history, found in zip(histories, recommender_of(model).recommend(histories, k=k), strict=True):
+    for history, found in zip(histories, recommender_of(model).recommend_many(histories, k=k), strict=True):
         asked = PaddedHistories(torch.tensor([history[-5:]], dtype=torch.int64))
         with torch.inference_mode():
             scores = model.scores(model.queries(asked))[0].numpy()
@@ -223,7 +260,7 @@ def test_without_a_known_item_there_is_nothing_to_explain(shop: Recommender) -> 
     assert (found.unknown_items, found.fallback) == (["x"], POPULAR)
     known = shop.explain(["x", "a"], "c")
     assert (known.unknown_items, known.fallback) == (["x"], None)
-    with pytest.raises(NotFoundError, match="no item 'z'"):
+    with pytest.raises(NotFoundError, match="Unknown item 'z'"):
         shop.explain(["a"], "z")
 
 
@@ -238,10 +275,10 @@ def test_a_history_is_answered_alike_alone_and_among_longer_ones(model: BERT4Rec
     recommender = recommender_of(model)
     rng = np.random.default_rng(1)
     histories = Histories.from_lists([rng.integers(1, NUM_ITEMS + 1, n % 9 + 1).tolist() for n in range(100)])
-    numbers, scores = recommender.top_rows(histories, histories, 5)
+    numbers, scores = recommender.ranker.top_rows(histories, histories, 5)
     for row in range(0, 100, 7):
         one = histories[row : row + 1]
-        alone, alone_scores = recommender.top_rows(one, one, 5)
+        alone, alone_scores = recommender.ranker.top_rows(one, one, 5)
         assert alone[0].tolist() == numbers[row].tolist()
         np.testing.assert_allclose(alone_scores[0], scores[row], atol=1e-4)
 
@@ -258,22 +295,91 @@ def test_a_run_agrees_with_its_own_scorer(name: str, dataset: Dataset, tmp_path:
     recommender = Recommender.load(run.path)
     users = np.arange(dataset.num_users)
     histories = Histories.from_lists([dataset.history(user).tolist() for user in range(dataset.num_users)])
-    scores = np.asarray(run.scorer("test", CPU)(users, histories))
-    numbers, found = recommender.top_rows(histories, Histories.from_lists([[]] * len(users)), 4)
+    scores = np.asarray(run.scorer("final", CPU)(users, histories))
+    numbers, found = recommender.ranker.top_rows(histories, Histories.from_lists([[]] * len(users)), 4)
     np.testing.assert_allclose(found, -np.sort(-scores, axis=1)[:, :4], atol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(scores, numbers, axis=1), found, atol=1e-4)
 
 
-def test_a_model_that_knows_only_its_users_says_how_to_ask_it(dataset: Dataset, tmp_path: Path) -> None:
-    run = untrained_run(dataset, tmp_path / "run", "bpr-mf", dim=8)
-    with pytest.raises(UsageError, match=r"only the users of its dataset.*with `recommend_user`"):
-        Recommender.load(run.path)
+USER_MODELS: dict[str, dict[str, Any]] = {
+    "pop": {"actions": "all"},
+    "bpr-mf": {"dim": 8},
+    "ncf": {"dim": 8},
+    "fpmc": {"dim": 8},
+    "caser": {"dim": 8, "max_length": 3},
+}
+
+
+@pytest.mark.parametrize("name", USER_MODELS)
+def test_a_model_that_knows_only_its_users_says_how_to_ask_it(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    recommender = Recommender.load(untrained_run(dataset, tmp_path / "run", name, **USER_MODELS[name]).path)
+    asked: list[Callable[[], object]] = [
+        lambda: recommender.recommend(["item-1"]),
+        lambda: recommender.rank(["item-1"], ["item-2"]),
+        lambda: recommender.similar("item-1"),
+        lambda: recommender.explain(["item-1"], "item-2"),
+        lambda: recommender.recommend_many([["item-1"]]),
+    ]
+    for ask in asked:
+        with pytest.raises(UsageError, match=r"only for users of its dataset: use `recommend_user\(\)`"):
+            ask()
+
+
+@pytest.mark.parametrize("name", USER_MODELS)
+def test_a_model_that_knows_only_its_users_answers_for_all_of_them(
+    name: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    run = untrained_run(dataset, tmp_path / "run", name, **USER_MODELS[name])
+    recommender = Recommender.load(run.path)
+    histories = Histories.from_lists([dataset.history(user).tolist() for user in range(dataset.num_users)])
+    scores = np.array(run.scorer("final", CPU)(np.arange(dataset.num_users), histories).numpy(), np.float64)
+    scores[:, 0] = -np.inf
+    rows, items = histories.flat()
+    scores[rows, items] = -np.inf
+    found = recommender.recommend_many(dataset, k=5)
+    ids = dataset.items()["id"].to_list()
+    for user, answer in zip(dataset.users()["id"], found, strict=True):
+        mine = scores[found.users.to_list().index(user)]
+        best = np.argsort(-mine, kind="stable")[:5]
+        assert ids_of(answer) == [ids[number - 1] for number in best if mine[number] > -np.inf]
+        alone = recommender.recommend_user(user, k=5, dataset=dataset)
+        assert ids_of(answer) == ids_of(alone)
+        assert [each.score for each in answer.items] == pytest.approx(
+            [each.score for each in alone.items], abs=1e-4
+        )
+        assert (answer.used, answer.unknown_items) == (alone.used, alone.unknown_items)
+        assert answer.fallback is None
+
+
+def test_a_user_of_the_dataset_is_a_history_to_models_that_take_one(dataset: Dataset, tmp_path: Path) -> None:
+    recommender = Recommender.load(untrained_run(dataset, tmp_path / "run").path)
+    ids = dataset.items()["id"]
+    history = ids.gather(dataset.history(3) - 1).to_list()
+    assert recommender.recommend_user("user-3", k=4) == recommender.recommend(history, k=4)
+    assert (
+        recommender.recommend_many(dataset, k=4)[3].items[0].item_id
+        == ids_of(recommender.recommend(history, k=1))[0]
+    )
+    with pytest.raises(NotFoundError, match=r"Unknown user 'usr-3'\. Did you mean 'user-3'\?"):
+        recommender.recommend_user("usr-3")
+
+
+def test_a_model_that_knows_users_refuses_another_dataset(
+    dataset: Dataset, make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    recommender = Recommender.load(untrained_run(dataset, tmp_path / "run", "bpr-mf", dim=8).path)
+    other = make_dataset(random_histories(seed=5))
+    for ask in (recommender.recommend_many, lambda data: recommender.recommend_user("user-1", dataset=data)):
+        with pytest.raises(DataError, match="The run was made for"):
+            ask(other)
 
 
 def test_what_is_neither_a_run_nor_a_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"is not a run .* or a model"):
+    with pytest.raises(NotFoundError, match=r"is not a run or an exported model"):
         Recommender.load(dataset.folder)
-    with pytest.raises(NotFoundError, match=r"does not exist; expected a run .* or a model"):
+    with pytest.raises(NotFoundError, match=r"does not exist; expected a run or an exported model"):
         Recommender.load(tmp_path / "nowhere")
 
 

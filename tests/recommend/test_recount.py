@@ -18,6 +18,7 @@ from bert4rec.data.splits import make_split
 from bert4rec.evaluation.metrics import summarise
 from bert4rec.export.exporter import export_run
 from bert4rec.recommend.bulk import Request, recommend_file
+from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.app import create_app
 from bert4rec.training.run import Run
@@ -34,10 +35,10 @@ SOME_AGAIN = [
     [*history[:-1], history[0]] if user % 3 else history for user, history in enumerate(NEVER_AGAIN)
 ]
 """Two of three test items were in the history."""
-Recount = Callable[[Path, Dataset], list[list[str]]]
+Recount = Callable[[Path, Dataset], list[list[Id]]]
 
 
-def answers_one_by_one(model: Path, dataset: Dataset) -> list[list[str]]:
+def answers_one_by_one(model: Path, dataset: Dataset) -> list[list[Id]]:
     """Everybody's recommendations, all of them, with whatever `recommend` does where nothing is said."""
     recommender = Recommender.load(model)
     return [
@@ -45,7 +46,7 @@ def answers_one_by_one(model: Path, dataset: Dataset) -> list[list[str]]:
     ]
 
 
-def answers_from_a_file(model: Path, dataset: Dataset) -> list[list[str]]:
+def answers_from_a_file(model: Path, dataset: Dataset) -> list[list[Id]]:
     asked = pl.DataFrame({"user": range(len(questions(dataset))), "items": questions(dataset)})
     source, target = (
         model.parent / f"{model.name}-users.parquet",
@@ -57,7 +58,7 @@ def answers_from_a_file(model: Path, dataset: Dataset) -> list[list[str]]:
     return found["item"].to_list()
 
 
-def questions(dataset: Dataset) -> list[list[str]]:
+def questions(dataset: Dataset) -> list[list[Id]]:
     targets, ids = make_split(dataset).test, dataset.items()["id"].to_list()
     return [
         [ids[number - 1] for number in dataset.sequences[dataset.offsets[user] : position]]

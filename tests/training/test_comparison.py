@@ -168,7 +168,7 @@ def test_a_run_named_twice_does_not_count_as_two_seeds(plant: Plant) -> None:
 
 def test_a_run_that_never_looked_at_the_test_items_is_refused_with_what_to_do(plant: Plant) -> None:
     runs = [plant("one", [0, 1]), plant("other", [], config=WIDER, test=False)]
-    with pytest.raises(NotFoundError, match=r"never judged on the test items"):
+    with pytest.raises(NotFoundError, match=r"never evaluated on the test items. Call `run.evaluate"):
         compare_runs(runs, metric="MRR", protocol="full")
 
 

@@ -14,7 +14,7 @@ from bert4rec.training.results import (
     ranks_path,
     read_ranks,
     read_results,
-    save_ranks,
+    write_ranks,
 )
 
 LINE = {"dataset": "beauty", "data_checksum": "1", "candidates_checksum": "2", "protocol": "leave-one-out"}
@@ -45,7 +45,7 @@ def test_a_result_is_another_one_where_it_was_judged_otherwise() -> None:
 def test_ranks_come_back_as_they_were_and_leave_nothing_else(tmp_path: Path) -> None:
     ranks = Ranks(np.array([0, 99], dtype=np.int32), np.array([0, 70_000], dtype=np.int32))
     line = {**LINE, **CODE}
-    save_ranks(ranks_path(tmp_path, line), ranks)
+    write_ranks(ranks_path(tmp_path, line), ranks)
     found = read_ranks(tmp_path, line)
     assert found
     np.testing.assert_array_equal(found.sampled, ranks.sampled)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from bert4rec.cli.evaluate_command import evaluate_command
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.splits import SplitSpec, make_split
+from bert4rec.data.splits import Part, SplitSpec, make_split
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.judge import judge, load_ranks, metrics_of
 from bert4rec.evaluation.metrics import METRICS, summarise
@@ -21,7 +21,7 @@ from bert4rec.models.pop import Pop
 from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.device import place
 from bert4rec.training.loop import Interrupted
-from bert4rec.training.run import Plan, Run
+from bert4rec.training.run import Plan, Run, Weights
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, tiny_config, train_tiny
@@ -117,9 +117,10 @@ def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path, m
 def test_a_loaded_model_ranks_as_the_trained_one_did(dataset: Dataset, tmp_path: Path, model: str) -> None:
     run = train_tiny(dataset, tmp_path / "run", model=model)
     weights = load_file(run.path / "model.safetensors")
-    assert weights.keys() == run.load_model("test", torch.device("cpu")).state_dict().keys()
-    for part in ("valid", "test"):
-        ranks = judge(run.scorer(part, place("cpu")), dataset, make_split(dataset), part)
+    assert weights.keys() == run.load_model("final", torch.device("cpu")).state_dict().keys()
+    chosen: list[tuple[Part, Weights]] = [("valid", "selection"), ("test", "final")]
+    for part, which in chosen:
+        ranks = judge(run.scorer(which, place("cpu")), dataset, make_split(dataset), part)
         assert ranks.full.tolist() == load_ranks(run.path, part).full.tolist()
         assert ranks.sampled.tolist() == load_ranks(run.path, part).sampled.tolist()
 

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bert4rec.api.progress import Callback, progress_bar
 from bert4rec.data.dataset import MANIFEST, Dataset, Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Frame, is_frame
+from bert4rec.progress import Callback, progress_bar
 
 if TYPE_CHECKING:
     from bert4rec.logs.columns import ColumnRequest

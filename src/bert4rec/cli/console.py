@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from bert4rec.api.progress import Report, progress_bar
 from bert4rec.cli.options import as_options
+from bert4rec.progress import Report, progress_bar
 
 results = Console(highlight=False, emoji=False)
 messages = Console(stderr=True, highlight=False, emoji=False)

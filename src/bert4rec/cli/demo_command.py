@@ -38,9 +38,9 @@ def demo_command(
     """
     began = time.perf_counter()
     require_torch()
-    from bert4rec.cli.export_command import require_exporters
     from bert4rec.cli.stopping import StopSwitch
     from bert4rec.demo.demo import run_demo
+    from bert4rec.extras import require_exporters
 
     require_exporters()
 

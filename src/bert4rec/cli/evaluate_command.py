@@ -6,17 +6,13 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
-from bert4rec.cli.console import count, print_json, print_table, results, say, warn
-from bert4rec.cli.needs import require_folder, require_torch
+from bert4rec.api.runs import compare
+from bert4rec.cli.console import count, messages, print_json, print_table, results, say, warn
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part
-from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.evaluation.metrics import METRICS
-
-PROTOCOLS = {"sampled": "up to 100 sampled negatives", "full": "full ranking"}
-Protocol = Literal["sampled", "full"]
-A_RUN = "a run written by bert4rec"
+from bert4rec.evaluation.protocol import PROTOCOLS, Protocol
 
 
 def evaluate_command(
@@ -28,9 +24,9 @@ def evaluate_command(
     device: str = "auto",
     json: Flag = False,
 ) -> None:
-    """Judge a run: both protocols, and by slices of user activity and item popularity.
+    """Evaluate a run: both protocols, beside POP, and by slices of user activity and item popularity.
 
-    Validation items are judged with the model that never saw them, test items with the final one. The rank of
+    Validation items are ranked by the model that never saw them, test items by the final one. The rank of
     every user's target is kept in the run's folder.
 
     Parameters
@@ -38,7 +34,7 @@ def evaluate_command(
     run
         A folder that `bert4rec train` wrote.
     split
-        Which held-out items to judge on.
+        Which held-out items to evaluate on.
     data
         The dataset, if it has moved since the training.
     negatives
@@ -48,63 +44,24 @@ def evaluate_command(
     json
         Print everything as JSON.
     """
-    require_folder(run, A_RUN)
-    require_torch()
-    from bert4rec.data.dataset import Dataset
-    from bert4rec.data.leakage import too_little_to_judge
-    from bert4rec.data.splits import make_split
-    from bert4rec.evaluation.judge import judge, metrics_of, slices_of
-    from bert4rec.models.model import make_scorer
-    from bert4rec.models.pop import Pop
-    from bert4rec.training.device import place
     from bert4rec.training.run import Run
 
-    opened = Run.open(run)
-    opened.verify()
-    if data is None and not Path(opened.plan.dataset).is_dir():
-        raise NotFoundError(
-            f"The dataset is no longer at {opened.plan.dataset}. Say where it is with --data."
-        )
-    dataset = Dataset.open(data or opened.plan.dataset)
-    dataset.verify()
-    opened.plan.check_dataset(dataset)
-    placement = place(device)
-    cut = make_split(dataset, opened.plan.split)
-    scorer = opened.scorer(split, placement)
-    ranks = judge(scorer, dataset, cut, split, placement.device.type, negatives)
-    if negatives == "popularity":
-        opened.keep_ranks(split, ranks)
-    targets = cut.targets(split)
-    facts = {
-        "dataset": dataset.name,
-        "model": opened.plan.model,
-        "stage": opened.stage_for(split),
-        "split": split,
-        "repeats": dataset.repeats,
-        "users": len(targets),
-        "left_out": targets.left_out,
-        "metrics": metrics_of(ranks),
-    }
-    pop = Pop.fit(dataset, cut.training_end(split))
-    baseline = {
-        "model": "POP",
-        "stage": "POP",
-        "split": split,
-        "metrics": metrics_of(judge(make_scorer(pop), dataset, cut, split, candidates=negatives)),
-    }
-    slices = slices_of(ranks, dataset, cut, split)
+    found = Run.open(run).evaluate(
+        split, dataset=data, negatives=negatives, device=device, progress=messages.is_terminal
+    )
+    facts = found.as_dict()
     if json:
-        print_json({**facts, "slices": slices, "pop": baseline["metrics"]})
+        print_json(facts)
         return
-    print_results([facts, baseline])
+    print_results([facts, {"stage": "POP", "split": split, "metrics": found.pop}])
     for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
-        _print_slices(title, slices["sampled"][kind], slices["full"][kind])
-    if targets.left_out:
+        _print_slices(title, found.slices["sampled"][kind], found.slices["full"][kind])
+    if found.left_out:
         say(
-            f"Repeats are excluded: {count(targets.left_out, 'user')} whose next item was in their history already "
-            f"{'is' if targets.left_out == 1 else 'are'} left out."
+            f"Repeats are excluded: {count(found.left_out, 'user')} whose next item was in their history already "
+            f"{'is' if found.left_out == 1 else 'are'} left out."
         )
-    for warning in too_little_to_judge(dataset, targets):
+    for warning in found.warnings:
         warn(warning)
 
 
@@ -117,8 +74,8 @@ def compare_command(
 ) -> None:
     """Compare runs on the same items; runs that differ only in their seed count as one system.
 
-    Every system is compared with the first: the difference, its interval and tests, over users and, where both
-    have several, over seeds.
+    Every system is compared with the first: the difference, its interval and tests, over users and, if both have
+    several, over seeds.
 
     Parameters
     ----------
@@ -129,18 +86,11 @@ def compare_command(
     protocol
         Under which protocol.
     split
-        On which items. While you are still choosing settings, on those of valid.
+        On which items. Use valid while you are still choosing settings.
     json
         Print everything as JSON.
     """
-    if len(runs) < 2:
-        raise UsageError("Name two runs or more to compare.")
-    for run in runs:
-        require_folder(run, A_RUN)
-    require_torch()
-    from bert4rec.training.comparison import compare_runs
-
-    comparison = compare_runs(runs, metric=metric, protocol=protocol, part=split)
+    comparison = compare(*runs, metric=metric, protocol=protocol, split=split)
     compared = comparison.as_dict()
     if json:
         print_json(compared)
@@ -160,9 +110,9 @@ def compare_command(
         "test. Tests are shown by their p-values."
     )
     if not all(each["seeds"] for each in compared["differences"]):
-        say("How much is luck of the seed takes two runs or more of both, trained with different --seed.")
-    other = "full" if protocol == "sampled" else "sampled"
-    say(f"The tables are about {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} say --protocol {other}.")
+        say("To see how much is luck of the seed, train two runs or more of both with different --seed.")
+    other: Protocol = "full" if protocol == "sampled" else "sampled"
+    say(f"The tables show {PROTOCOLS[protocol]}. For {PROTOCOLS[other]} use --protocol {other}.")
     refitted = [each["name"] for each in compared["systems"] if each["refitted"]]
     if split == "test" and 0 < len(refitted) < len(compared["systems"]):
         warn(

@@ -1,4 +1,4 @@
-"""A sign of life where nobody sees a live line: in a log, in a pipe."""
+"""A sign of life for logs and pipes, which have no live line."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ SILENCE = 30.0
 
 
 class Heartbeat:
-    """Tells how things stand whenever nothing was said for half a minute."""
+    """Says how things stand whenever half a minute has passed without a line."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell

@@ -1,17 +1,14 @@
-"""What commands need, and say at once if it is missing: libraries that are optional to install, and folders."""
+"""What commands check at once: a folder that must exist. PyTorch is checked by the library."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
-from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.errors import NotFoundError
+from bert4rec.extras import require_torch
 
-
-def require_torch() -> None:
-    if find_spec("torch") is None:
-        raise UsageError("This command needs PyTorch: pip install 'bert4rec[train]'.")
+__all__ = ["require_folder", "require_torch"]
 
 
 def require_folder(path: Path, what: str) -> None:
-    """Ask for a folder before loading torch, which takes seconds."""
+    """Look for a folder before PyTorch is loaded, which takes seconds."""
     if not path.exists():
         raise NotFoundError(f"{path} does not exist; expected {what}.")

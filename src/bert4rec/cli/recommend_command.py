@@ -1,23 +1,24 @@
 """`bert4rec recommend`: for one history, for a user of the dataset, or for everybody in a file."""
 
 import csv
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from bert4rec.api.runs import load
 from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.cli.prepare_command import Flag
-from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.errors import UsageError
 
 if TYPE_CHECKING:
-    from bert4rec.data.dataset import Dataset
+    from bert4rec.recommend.answers import Recommendation
+    from bert4rec.recommend.bulk import Tally
     from bert4rec.recommend.catalogue import Catalogue
-    from bert4rec.recommend.recommender import Recommendation, Recommender
 
 MOST_HINTS = 3
-"""At what unknown items may have meant. Who has more of them has taken another catalogue, not slipped."""
+"""How many unknown items get a hint at what was meant. More of them mean another catalogue, not a typing error."""
 
 
 def recommend_command(
@@ -45,8 +46,8 @@ def recommend_command(
 ) -> None:
     """Recommend items: for a history, for a user of the dataset, or for everybody in a file.
 
-    Give one of --history, --user and --input. Unknown items are skipped and named; where nothing of a history
-    is known, the most popular items are recommended, and that is said.
+    Give one of --history, --user and --input. Unknown items are skipped and named; if nothing of a history is
+    known, the most popular items are recommended, with a warning.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def recommend_command(
         A file with a list of items a user (Parquet, Feather, JSON Lines), a log as `prepare` takes it, or a dataset
         folder.
     output
-        With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command goes on.
+        With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command continues.
     k
         How many items to recommend, at most.
     exclude_seen
@@ -92,132 +93,66 @@ def recommend_command(
     json
         Print the recommendations as JSON.
     """
-    from bert4rec.recommend.recommender import check_k, is_exported
+    from bert4rec.recommend.ids import check_k
 
     if sum(given is not None for given in (history, user, source)) != 1:
-        raise UsageError("Say for whom: give one of --history, --user and --input.")
+        raise UsageError("One of --history, --user and --input is required.")
     check_k(k)
     if (source is None) != (output is None):
         raise UsageError("--input and --output belong together.")
-    columns, hints = (user_col, item_col, time_col), (encoding, separator, time_format)
     if source is not None and (allow or deny or json):
         raise UsageError("--allow, --deny and --json go with --history and --user.")
-    if source is None and (overwrite or any(said is not None for said in (*columns, *hints))):
+    file_options = (user_col, item_col, time_col, time_format, separator, encoding)
+    if source is None and (overwrite or any(said is not None for said in file_options)):
         raise UsageError(
             "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite go with "
             "--input."
         )
     if user is None and data is not None:
         raise UsageError("--data goes with --user.")
-    if is_exported(model) and device not in ("auto", "cpu"):
-        raise UsageError("--device goes with a run; an exported model is computed on the CPU.")
-    if threads != 1 and not is_exported(model):
-        raise UsageError("--threads goes with an exported model.")
-    options = _Options(model, k, exclude_seen, _ids(allow), _ids(deny), device, threads)
     if source is not None and output is not None:
-        _recommend_file(options, source, output, columns, hints, overwrite=overwrite)
+        from bert4rec.recommend.bulk import Request
+
+        Request(source, output).check_target(overwrite=overwrite)  # before anything is loaded
+        try:
+            with progress("Recommending", "users") as report:
+                tally = load(model, device=device, threads=threads).recommend_file(
+                    source,
+                    output,
+                    k,
+                    user=user_col,
+                    item=item_col,
+                    time=time_col,
+                    time_format=time_format,
+                    separator=separator,
+                    encoding=encoding,
+                    exclude_seen=exclude_seen,
+                    overwrite=overwrite,
+                    progress=False,
+                    callback=report,
+                )
+        except KeyboardInterrupt:
+            say("What is finished is kept: the same command continues from here.")
+            raise
+        _print_tally(tally, output)
         return
-    found, catalogue = (
-        options.for_history(_ids(history) or []) if history is not None else options.for_user(str(user), data)
-    )
+    recommender = load(model, device=device, threads=threads)
+    allowed, denied = _ids(allow), _ids(deny)
+    if user is not None:
+        found = recommender.recommend_user(
+            user, k, dataset=data, exclude_seen=exclude_seen, allow=allowed, deny=denied
+        )
+    else:
+        found = recommender.recommend(
+            _ids(history) or [], k, exclude_seen=exclude_seen, allow=allowed, deny=denied
+        )
     if json:
         print_json(asdict(found))
     else:
-        _show(found, catalogue)
+        _print(found, recommender.catalogue)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """What the three ways to ask have in common."""
-
-    model: Path
-    k: int
-    exclude_seen: bool | None
-    allow: list[str] | None
-    deny: list[str] | None
-    device: str
-    threads: int
-
-    def load(self) -> "Recommender":
-        from bert4rec.cli.needs import require_torch
-        from bert4rec.recommend.recommender import Recommender, is_exported
-
-        if not is_exported(self.model):
-            require_torch()
-        return Recommender.load(self.model, threads=self.threads, device=self.device)
-
-    def for_history(self, history: list[str]) -> "tuple[Recommendation, Catalogue]":
-        recommender = self.load()
-        found = recommender.recommend(
-            history, self.k, exclude_seen=self.exclude_seen, allow=self.allow, deny=self.deny
-        )
-        return found, recommender.catalogue
-
-    def for_user(self, user: str, data: Path | None) -> "tuple[Recommendation, Catalogue]":
-        from bert4rec.recommend.catalogue import Catalogue
-        from bert4rec.recommend.known_users import history_of, recommend_to_user, user_number
-        from bert4rec.recommend.recommender import is_exported
-
-        if is_exported(self.model):
-            if data is None:
-                raise UsageError("An exported model knows no users: say with --data which dataset has them.")
-            dataset = open_dataset(data)
-            return self.for_history(history_of(dataset, user_number(dataset, user)))
-        from bert4rec.training.device import place
-        from bert4rec.training.run import Run
-        from bert4rec.training.specs import MODELS
-
-        run = Run.open(self.model)
-        dataset = open_dataset(data or Path(run.plan.dataset))
-        number = user_number(dataset, user)
-        if not MODELS[run.plan.model].knows_users:
-            return self.for_history(history_of(dataset, number))
-        run.verify()
-        run.plan.check_dataset(dataset)
-        catalogue = Catalogue.read_table(run.path / "items.parquet")
-        found = recommend_to_user(
-            run,
-            catalogue,
-            dataset,
-            number,
-            place(self.device),
-            self.k,
-            exclude_seen=self.exclude_seen,
-            allow=self.allow,
-            deny=self.deny,
-        )
-        return found, catalogue
-
-
-def _recommend_file(
-    options: _Options,
-    source: Path,
-    output: Path,
-    columns: tuple[str | None, ...],
-    hints: tuple[str | None, ...],
-    *,
-    overwrite: bool,
-) -> None:
-    from bert4rec.logs.columns import ColumnRequest
-    from bert4rec.logs.files import Hints
-    from bert4rec.recommend.bulk import Request, recommend_file
-
-    request = Request(
-        source,
-        output,
-        k=options.k,
-        exclude_seen=options.exclude_seen,
-        columns=ColumnRequest(*columns),
-        hints=Hints(*hints),
-    )
-    request.check_target(overwrite=overwrite)
-    recommender = options.load()
-    try:
-        with progress("Recommending", "users") as report:
-            tally = recommend_file(recommender, request, overwrite=overwrite, progress=report)
-    except KeyboardInterrupt:
-        say("What is finished is kept: the same command goes on from here.")
-        raise
+def _print_tally(tally: "Tally", output: Path) -> None:
     if tally.resumed:
         say(f"{count(tally.resumed, 'user')} had been answered before.")
     if tally.unknown:
@@ -229,14 +164,14 @@ def _recommend_file(
     say(f"Wrote {output}: {count(tally.users, 'user')}.")
 
 
-def _show(found: "Recommendation", catalogue: "Catalogue") -> None:
+def _print(found: "Recommendation", catalogue: "Catalogue") -> None:
     if found.unknown_items:
-        near = filter(None, map(catalogue.near, found.unknown_items[:MOST_HINTS]))
+        near = filter(None, map(catalogue.near, map(str, found.unknown_items[:MOST_HINTS])))
         meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
         hint = f" Did you mean {meant}?" if meant else ""
         warn(f"The model does not know {', '.join(map(repr, found.unknown_items))}; skipped.{hint}")
     if found.fallback:
-        warn("No known item to go by: these are the most popular ones.")
+        warn("No known item in the history: these are the most popular ones.")
     if not found.items:
         say("Nothing is left to recommend.")
         return
@@ -245,20 +180,12 @@ def _show(found: "Recommendation", catalogue: "Catalogue") -> None:
     # Some models know a user without looking at the history.
     head = found.fallback or (f"after {count(found.used, 'item')}" if found.used else "item")
     scores = [format(item.score, form) for item in found.items]
-    ids = [item.item_id for item in found.items]
+    ids = [str(item.item_id) for item in found.items]
     if catalogue.titles is None:
         print_table([head, measure], list(zip(ids, scores, strict=True)))
         return
-    titles = [item.title or item.item_id for item in found.items]
+    titles = [item.title or item_id for item, item_id in zip(found.items, ids, strict=True)]
     print_table([head, "id", measure], list(zip(titles, ids, scores, strict=True)))
-
-
-def open_dataset(path: Path) -> "Dataset":
-    from bert4rec.data.dataset import Dataset
-
-    if not path.is_dir():
-        raise NotFoundError(f"The dataset is not at {path}. Say where it is with --data.")
-    return Dataset.open(path)
 
 
 def _ids(text: str | None) -> list[str] | None:

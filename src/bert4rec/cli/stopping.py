@@ -13,13 +13,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_STOP = 4.5
 """From a signal to the end of the process, whatever it is doing."""
 _last_words: list[Callable[[], str]] = []
-"""Said where the process has to be ended: how to go on."""
+"""Said if the process has to be ended: how to continue."""
 
 
 def end_in_time() -> None:
-    """From now on, end the process where it has not ended by itself some seconds after a signal.
+    """From now on, end the process if it has not ended by itself some seconds after a signal.
 
-    Python hears of a signal between two operations only, and one of them may take minutes: so a thread listens too.
+    Python handles a signal between two operations only, and one of them may take minutes: so a thread listens too.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

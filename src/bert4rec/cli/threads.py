@@ -1,4 +1,4 @@
-"""How many threads torch uses and how they wait for each other. Said by the environment, before torch is loaded."""
+"""How many threads torch uses and how they wait for each other: set in the environment, before torch is loaded."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,9 @@ SPINS = "1000"
 
 
 def share_the_machine() -> None:
-    """Leave a core to others, unless the user has said how many threads there are to be.
+    """Leave a core to others, unless the user has set the number of threads.
 
-    Threads wait for each other after every operation, spinning. Where one of them has no core, because something else
+    Threads wait for each other after every operation, spinning. If one of them has no core, because something else
     runs there, all the others wait for it: two threads on two cores with one busy neighbour train at a fraction of the
     speed of one thread. `python -m benchmarks.busy` shows it.
     """

@@ -135,7 +135,7 @@ def run_demo(
     metrics = {DEMO_MODELS[name]: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
     metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
     scorers = [
-        *(runs[name].scorer("test", context.placement) for name in ("pop", "bert4rec")),
+        *(runs[name].scorer("final", context.placement) for name in ("pop", "bert4rec")),
         best_scores(dataset),
     ]
     examples = show_examples(dataset, split, dict(zip(SHOWN_MODELS, scorers, strict=True)), seed=seed)

@@ -1,20 +1,21 @@
-"""How good a model is on one part of a dataset: ranks, metrics, slices."""
+"""How good a model is on one part of a dataset: ranks, metrics, slices, and where ranks are kept."""
 
 import os
-import shlex
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.data.dataset import Dataset
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part, Split
 from bert4rec.errors import DataError, NotFoundError
-from bert4rec.evaluation.metrics import summarise
+from bert4rec.evaluation.metrics import METRICS, summarise
 from bert4rec.evaluation.protocol import (
+    PROTOCOLS,
     CandidateScorer,
     Ranks,
     Scorer,
@@ -22,9 +23,100 @@ from bert4rec.evaluation.protocol import (
     rank_targets,
 )
 from bert4rec.evaluation.slices import slice_by_activity, slice_by_popularity
+from bert4rec.frames import Tabular
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROWS_PER_BATCH = {"cuda": 1024, "cpu": 256}
-"""Users whose scores are held at once, by kind of device."""
+"""Users whose scores are held at once, by kind of device, unless the catalogue is very large."""
+SCORES_PER_BATCH = {"cuda": 2**29, "cpu": 2**26}
+"""Scores that are held at once, by kind of device: 2 GiB on a GPU, 256 MiB on a CPU."""
+
+Metrics = dict[str, dict[str, float]]
+"""Protocol → metric → value."""
+Slices = dict[str, dict[str, list[dict[str, Any]]]]
+"""Protocol → "activity" or "popularity" → slices, each with its label, users and metrics."""
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Tabular):
+    """How good a run is on one part of its dataset, beside POP.
+
+    As a table, it has a row for each model and protocol and a column for each metric.
+    """
+
+    dataset: str
+    """Name of the dataset."""
+    model: str
+    stage: str
+    """Which weights were evaluated: those of the selection or those of the refit."""
+    split: Part
+    repeats: Repeats
+    users: int
+    """How many users were asked about."""
+    left_out: int
+    """Users who were not asked about because their target repeats an item of their history."""
+    metrics: Metrics
+    """Protocol → metric → value, such as `metrics["full"]["NDCG@10"]`."""
+    slices: Slices
+    """Protocol → "activity" or "popularity" → the metrics of groups of users or items."""
+    pop: Metrics
+    """The metrics of recommending the most popular items to everybody."""
+    warnings: list[str] = field(default_factory=list)
+    """Why these numbers say little, if they do."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers, ready for JSON."""
+        values = asdict(self)
+        del values["warnings"]
+        return values
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each model and protocol: `model`, `split`, `protocol`, `users` and the metrics."""
+        import polars as pl
+
+        return pl.DataFrame(
+            [
+                {
+                    "model": model,
+                    "split": self.split,
+                    "protocol": protocol,
+                    "users": self.users,
+                    **metrics[protocol],
+                }
+                for model, metrics in ((self.model, self.metrics), ("POP", self.pop))
+                for protocol in PROTOCOLS
+            ]
+        )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class UserRanks(Tabular):
+    """The rank of every user's target; 0 is best."""
+
+    users: "pl.Series | None"
+    """Original ids of the users, or None if the dataset is not available."""
+    sampled: NDArray[np.int32]
+    """Among the sampled negatives."""
+    full: NDArray[np.int32]
+    """Among all items."""
+
+    def __len__(self) -> int:
+        return len(self.full)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """`user` (if the dataset is available), `sampled` and `full`."""
+        import polars as pl
+
+        columns = {} if self.users is None else {"user": self.users}
+        return pl.DataFrame({**columns, "sampled": self.sampled, "full": self.full})
+
+
+def rows_per_batch(num_items: int, device_type: str) -> int:
+    """How many users to score at once, so that memory is bounded whatever the size of the catalogue."""
+    bound = SCORES_PER_BATCH[device_type] // (num_items + 1)
+    return max(1, min(ROWS_PER_BATCH[device_type], bound))
 
 
 def judge(
@@ -41,14 +133,14 @@ def judge(
         dataset,
         split.targets(part),
         negatives=dataset.negatives(candidates),
-        batch_size=ROWS_PER_BATCH[device_type],
+        batch_size=rows_per_batch(dataset.num_items, device_type),
     )
 
 
 def judge_among_negatives(
     scorer: CandidateScorer, dataset: Dataset, split: Split, part: Part, device_type: str
 ) -> dict[str, float]:
-    """Metrics under the paper's protocol alone: what is asked again and again while a model learns."""
+    """Metrics under the paper's protocol alone, which is what validation uses while a model learns."""
     ranks = rank_among_negatives(
         scorer,
         dataset,
@@ -59,26 +151,29 @@ def judge_among_negatives(
     return summarise(ranks)
 
 
-def metrics_of(ranks: Ranks) -> dict[str, dict[str, float]]:
-    return {"sampled": summarise(ranks.sampled), "full": summarise(ranks.full)}
+def metrics_of(ranks: Ranks, metrics: Sequence[str] = METRICS) -> Metrics:
+    """The mean of each metric over all users, under both protocols."""
+    return {protocol: summarise(found, metrics) for protocol, found in vars(ranks).items()}
 
 
 def slices_of(
-    ranks: Ranks, dataset: Dataset, split: Split, part: Part
-) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    ranks: Ranks, dataset: Dataset, split: Split, part: Part, metrics: Sequence[str] = METRICS
+) -> Slices:
     """By user activity and by item popularity, under both protocols."""
     targets, end = split.targets(part), split.training_end(part)
     return {
         protocol: {
-            "activity": [asdict(each) for each in slice_by_activity(found, dataset, targets)],
-            "popularity": [asdict(each) for each in slice_by_popularity(found, dataset, targets, end)],
+            "activity": [asdict(each) for each in slice_by_activity(found, dataset, targets, metrics)],
+            "popularity": [
+                asdict(each) for each in slice_by_popularity(found, dataset, targets, end, metrics)
+            ],
         }
         for protocol, found in vars(ranks).items()
     }
 
 
 def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
-    """So that each file is always whole or absent."""
+    """Write the ranks of a part into a run's folder; each file is always complete or absent."""
     for protocol, found in vars(ranks).items():
         path = _ranks_path(folder, part, protocol)
         unfinished = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
@@ -88,17 +183,19 @@ def save_ranks(folder: Path, part: Part, ranks: Ranks) -> None:
 
 
 def has_ranks(folder: Path, part: Part) -> bool:
-    return all(_ranks_path(folder, part, protocol).exists() for protocol in ("sampled", "full"))
+    """Whether the ranks of a part are in a run's folder."""
+    return all(_ranks_path(folder, part, protocol).exists() for protocol in PROTOCOLS)
 
 
 def load_ranks(folder: Path, part: Part) -> Ranks:
-    paths = [_ranks_path(folder, part, protocol) for protocol in ("sampled", "full")]
+    """The ranks of a part that are in a run's folder."""
+    paths = [_ranks_path(folder, part, protocol) for protocol in PROTOCOLS]
     for path in paths:
         if not path.is_file():
+            choosing = ', or use `split="valid"` while you are still choosing' if part == "test" else ""
             raise NotFoundError(
-                f"{path} does not exist: the run was never judged on the {part} items. "
-                f"Do so with: {shlex.join(['bert4rec', 'evaluate', str(folder), '--split', part])}"
-                f"{', or compare with --split valid while you are choosing' if part == 'test' else ''}"
+                f"{path} not found: the run was never evaluated on the {part} items. "
+                f'Call `run.evaluate(split="{part}")`{choosing}.'
             )
     return Ranks(*map(_load, paths))
 

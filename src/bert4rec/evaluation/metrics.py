@@ -17,6 +17,8 @@ METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 def metrics_at(cutoffs: Iterable[int]) -> tuple[str, ...]:
     """The names of HR and NDCG at these cut-offs, and MRR."""
     places = sorted(set(cutoffs))
+    if wrong := [k for k in places if k < 1]:
+        raise UsageError(f"`k`: expected whole numbers of at least 1; found {wrong[0]}.")
     return (*(f"HR@{k}" for k in places), *(f"NDCG@{k}" for k in places if k > 1), "MRR")
 
 
@@ -27,7 +29,7 @@ def metric_per_user(ranks: NDArray[np.int32], metric: str) -> NDArray[np.float64
         return 1 / places
     name, _, cutoff = metric.partition("@")
     if name not in ("HR", "NDCG") or not cutoff.isdecimal() or int(cutoff) < 1:
-        raise UsageError(f"There is no metric {metric!r}. Expected HR@k, NDCG@k or MRR, as in NDCG@10.")
+        raise UsageError(f"Unknown metric {metric!r}. Expected HR@k, NDCG@k or MRR, such as NDCG@10.")
     gains = np.ones_like(places) if name == "HR" else 1 / np.log2(places + 1)
     return np.where(places <= int(cutoff), gains, 0.0)
 
@@ -35,5 +37,5 @@ def metric_per_user(ranks: NDArray[np.int32], metric: str) -> NDArray[np.float64
 def summarise(ranks: NDArray[np.int32], metrics: Sequence[str] = METRICS) -> dict[str, float]:
     """The mean of each metric over all users."""
     if not len(ranks):
-        raise DataError("There is no user to judge the model by: the chosen part of the split is empty.")
+        raise DataError("No users to evaluate: this part of the split is empty.")
     return {metric: float(metric_per_user(ranks, metric).mean()) for metric in metrics}

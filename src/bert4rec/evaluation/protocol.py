@@ -3,8 +3,8 @@
 - *sampled* (the paper): the target among the stored negatives.
 - *full*: the target among the whole catalogue.
 
-Both ask what a recommender will be asked. Where the dataset excludes repeats, the items of the user's history are no
-candidates, and no target is one of them (`splits`); where it keeps repeats, they are candidates like any other.
+Both ask what a recommender will be asked. If the dataset excludes repeats, the items of the user's history are not
+candidates, and no target is one of them (see `splits`); if it keeps repeats, they are candidates like any other.
 
 A rank is the number of other candidates with at least the target's score: 0 is best, and ties count
 against the model, so that a scorer that cannot tell items apart earns nothing. Minus and plus infinity
@@ -14,7 +14,7 @@ are scores like any other. A score that is not a number is an error.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,15 @@ from bert4rec.data.histories import Histories, histories_before
 from bert4rec.data.splits import Targets
 from bert4rec.errors import DataError
 
+Protocol = Literal["sampled", "full"]
+PROTOCOLS: dict[Protocol, str] = {"sampled": "up to 100 sampled negatives", "full": "full ranking"}
+"""Each protocol, and how tables call it."""
+
 Scores = Any
 """[batch, num_items + 1], a NumPy array or a torch tensor on any device; column 0, padding, is ignored."""
 
 Scorer = Callable[[NDArray[np.int64], Histories], Scores]
-"""What a model is to evaluation: from user indices and their histories to a score for every item."""
+"""A model as evaluation sees it: from user indices and their histories to a score for every item."""
 
 CandidateScorer = Callable[[NDArray[np.int64], Histories, NDArray[np.int64]], Scores]
 """The same for some items only: given [batch, K] item numbers, their scores [batch, K]."""
@@ -61,7 +65,7 @@ def rank_targets(
 ) -> Ranks:
     """Rank every target under both protocols, in one pass over the scores.
 
-    `negatives` has one row for each user of the dataset; 0 in it is no candidate. Scores are compared
+    `negatives` has one row for each user of the dataset; 0 in it is not a candidate. Scores are compared
     where they live: a tensor on a GPU is never copied to the host as a whole. Histories of similar
     length share a batch, the longest first, so that a batch too large for the memory fails at once.
     """
@@ -86,7 +90,7 @@ def rank_among_negatives(
     ranks = np.empty(len(targets), np.int32)
     for rows, batch in _batches(dataset, targets, negatives, batch_size):
         answers = batch.answers[:, None]
-        # The answer stands in for padding: it is no rival of itself.
+        # The answer stands in for padding: it is not a rival of itself.
         items = np.hstack([answers, np.where(batch.negatives == PADDING, answers, batch.negatives)])
         scores = _through_numpy_if_on_host(scorer(batch.users, batch.histories, items))
         _check(scores, batch.users, items.shape)

@@ -1,8 +1,9 @@
 """For whom a model works, and for which items: the metrics by user activity and by item popularity.
 
-The edges are fixed, so that slices of different models and data sets can be laid side by side.
+The edges are fixed, so that slices of different models and data sets can be compared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before, training_histories
 from bert4rec.data.splits import Targets
-from bert4rec.evaluation.metrics import summarise
+from bert4rec.evaluation.metrics import METRICS, summarise
 
 _HISTORY_EDGES = (0, 1, 5, 10, 20, 50, 100, 200)
 _POPULARITY_EDGES = (0, 1, 5, 20, 100, 500, 5000)
@@ -27,14 +28,20 @@ class Slice:
     metrics: dict[str, float]
 
 
-def slice_by_activity(ranks: NDArray[np.int32], dataset: Dataset, targets: Targets) -> list[Slice]:
+def slice_by_activity(
+    ranks: NDArray[np.int32], dataset: Dataset, targets: Targets, metrics: Sequence[str] = METRICS
+) -> list[Slice]:
     """By the length of the history before the target. Slices without users are left out."""
     lengths = histories_before(dataset, targets.users, targets.positions).lengths
-    return _slices(ranks, lengths, _HISTORY_EDGES, name="history", zero="no history")
+    return _slices(ranks, lengths, _HISTORY_EDGES, metrics, name="history", zero="no history")
 
 
 def slice_by_popularity(
-    ranks: NDArray[np.int32], dataset: Dataset, targets: Targets, training_end: NDArray[np.int64]
+    ranks: NDArray[np.int32],
+    dataset: Dataset,
+    targets: Targets,
+    training_end: NDArray[np.int64],
+    metrics: Sequence[str] = METRICS,
 ) -> list[Slice]:
     """By how often the target occurs in the training part, which ends at `training_end` for each user.
 
@@ -42,11 +49,17 @@ def slice_by_popularity(
     """
     counts = training_histories(dataset, training_end).item_counts(dataset.num_items)
     popularity = counts[dataset.sequences[targets.positions]]
-    return _slices(ranks, popularity, _POPULARITY_EDGES, name="seen", zero="never seen in training")
+    return _slices(ranks, popularity, _POPULARITY_EDGES, metrics, name="seen", zero="never seen in training")
 
 
 def _slices(
-    ranks: NDArray[np.int32], values: NDArray[np.int64], edges: tuple[int, ...], *, name: str, zero: str
+    ranks: NDArray[np.int32],
+    values: NDArray[np.int64],
+    edges: tuple[int, ...],
+    metrics: Sequence[str],
+    *,
+    name: str,
+    zero: str,
 ) -> list[Slice]:
     assert len(ranks) == len(values), f"{len(ranks)} ranks for {len(values)} targets"
     bucket_of_user = np.searchsorted(edges, values, side="right") - 1
@@ -54,7 +67,7 @@ def _slices(
     for bucket in np.unique(bucket_of_user).tolist():
         members = ranks[bucket_of_user == bucket]
         label = zero if bucket == 0 else f"{name} {_bounds(edges, bucket)}"
-        slices.append(Slice(label, len(members), summarise(members)))
+        slices.append(Slice(label, len(members), summarise(members, metrics)))
     return slices
 
 

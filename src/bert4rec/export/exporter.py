@@ -53,7 +53,7 @@ def export_run(
     overwrite: bool = False,
 ) -> None:
     """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
-    model = load_sequential(run, "test", torch.device("cpu"))
+    model = load_sequential(run, "final", torch.device("cpu"))
     export_model(
         model,
         Catalogue.read_table(run.path / "items.parquet"),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Targets, make_split
-from bert4rec.evaluation.judge import ROWS_PER_BATCH, metrics_of
+from bert4rec.evaluation.judge import metrics_of, rows_per_batch
 from bert4rec.evaluation.protocol import Scorer, rank_targets
 from bert4rec.export.exporter import export_model
 from bert4rec.recommend.catalogue import Catalogue
@@ -53,17 +53,17 @@ def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> ExportCheck:
     targets = Targets(targets.users[some], targets.positions[some])
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         folder = Path(scratch) / "model"
-        model = load_sequential(run, "valid", cpu.device)
+        model = load_sequential(run, "selection", cpu.device)
         export_model(model, Catalogue.read_table(run.path / "items.parquet"), folder, name="", int8=int8)
         engine = OnnxEngine(folder, read_model(folder), threads=torch.get_num_threads())
-        before = _judge(run.scorer("valid", cpu), dataset, targets)
+        before = _judge(run.scorer("selection", cpu), dataset, targets)
         after = _judge(_scorer(engine), dataset, targets)
     return ExportCheck(len(targets), before, after)
 
 
 def _judge(scorer: Scorer, dataset: Dataset, targets: Targets) -> dict[str, float]:
-    negatives = dataset.negatives()
-    ranks = rank_targets(scorer, dataset, targets, negatives=negatives, batch_size=ROWS_PER_BATCH["cpu"])
+    rows = rows_per_batch(dataset.num_items, "cpu")
+    ranks = rank_targets(scorer, dataset, targets, negatives=dataset.negatives(), batch_size=rows)
     return {protocol: metrics[METRIC] for protocol, metrics in metrics_of(ranks).items()}
 
 

@@ -1,9 +1,9 @@
-"""Recommendations for many users, from file to file, in bounded memory and without losing work.
+"""Recommendations for many users: in memory, or from file to file in bounded memory and without losing work.
 
-What may be read: see `bulk_input`. What is written is a table with a row for each recommendation: `user`, `rank`
-(from 1), `item`, `score`, and `fallback`, which says "popular" where nothing of the user's history is known.
+What may be read: see `bulk_input`. A file that is written has a row for each recommended item: `user`, `rank` (from 1),
+`item`, `score`, and `fallback`, which is "popular" if nothing of the user's history is known.
 
-Finished parts lie in a folder beside the output; a second call with the same request goes on behind them,
+Finished parts of a file are in a folder beside it; a second call with the same request continues behind them,
 whatever ended the first.
 """
 
@@ -18,17 +18,22 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert4rec.artefact import behind_links, write_text
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, find_files
-from bert4rec.recommend.bulk_input import Users, input_facts, open_users
-from bert4rec.recommend.recommender import POPULAR, Recommender
+from bert4rec.progress import progress_bar
+from bert4rec.recommend.answers import Question, Recommendations, table_of
+from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
+from bert4rec.recommend.catalogue import Id
+from bert4rec.recommend.engine import Numbers, Scores
+from bert4rec.recommend.ranker import NOTHING, join
 
 if TYPE_CHECKING:
-    import polars as pl
+    from bert4rec.recommend.recommender import Recommender
 
 USERS_PER_PART = 2**14
 """How much is held in memory, and how much work a killed process can lose."""
@@ -42,13 +47,13 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be recommended to whom."""
+    """What is to be recommended to everybody in a file."""
 
     source: Path
     target: Path
     k: int = 10
     exclude_seen: bool | None = None
-    """Whether to leave out what is in a history; None: as the data that the model was made from says."""
+    """Whether to leave out items of the history; None: as the dataset was prepared."""
     columns: ColumnRequest = ColumnRequest()
     hints: Hints = Hints()
     users_per_part: int = USERS_PER_PART
@@ -58,27 +63,28 @@ class Request:
         """The folder of what is finished."""
         return self.target.with_name(f"{self.target.name}.parts")
 
-    def leaves_out_seen(self, recommender: Recommender) -> bool:
+    def leaves_out_seen(self, recommender: "Recommender") -> bool:
         return recommender.exclude_seen if self.exclude_seen is None else self.exclude_seen
 
     def check_target(self, *, overwrite: bool) -> None:
-        """Say at once, before any long work, that the output cannot be written."""
+        """Refuse a target that cannot be written before any long work."""
         if self.target.suffix not in ENDINGS:
             raise UsageError(f"{self.target}: expected a name that ends in {', '.join(ENDINGS)}.")
         if self.target.exists() and any(
             path.exists() and self.target.samefile(path) for path in find_files([self.source])
         ):
-            raise UsageError(f"{self.target} is the input. Choose another name for the output.")
+            raise UsageError(f"{self.target} is the input. Choose another `target`.")
         if self.target.exists() and not overwrite:
-            raise UsageError(f"{self.target} exists already. Choose another name, or pass --overwrite.")
+            raise UsageError(
+                f"{self.target} already exists. Choose another `target`, or use `overwrite=True`."
+            )
 
-    def per_part(self, recommender: Recommender) -> int:
+    def per_part(self, recommender: "Recommender") -> int:
         """How many users are answered at a time."""
-        most = max(1, ANSWERS_PER_PART // min(self.k, len(recommender.catalogue)))
-        return min(self.users_per_part, most)
+        return min(self.users_per_part, _most_users(recommender, self.k))
 
-    def fingerprint(self, recommender: Recommender) -> dict[str, Any]:
-        """All that decides the content of the parts."""
+    def fingerprint(self, recommender: "Recommender") -> dict[str, Any]:
+        """Everything that decides the content of the parts."""
         return {
             "model": recommender.version,
             "input": [list(facts) for facts in input_facts(self.source)],
@@ -92,7 +98,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the input."""
+    """What became of the users of a file."""
 
     users: int = 0
     unknown: int = 0
@@ -106,10 +112,95 @@ class Tally:
         return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
+def recommend_many(
+    recommender: "Recommender",
+    source: object,
+    columns: ColumnRequest,
+    question: Question,
+    *,
+    leaves_out_seen: bool,
+    show: bool | None,
+) -> Recommendations:
+    """What `Recommender.recommend_many` does. `question` has what all users have in common; its history is empty."""
+    import polars as pl
+
+    per_part = min(USERS_PER_PART, _most_users(recommender, question.k))
+    parts: list[Users] = []
+    tables: list[tuple[Numbers, Scores]] = []
+    with (
+        progress_bar("Recommending", "users", show) as report,
+        users_of(
+            source, columns, recommender.catalogue, per_part=per_part, check_dataset=recommender.known_dataset
+        ) as (total, users),
+    ):
+        done = 0
+        for part in users:
+            parts.append(part)
+            tables.append(_top(recommender, part, question, leaves_out_seen=leaves_out_seen))
+            done += len(part.ids)
+            report(done, total)
+    unknown: dict[int, list[Id]] = {}
+    first = 0
+    for part in parts:
+        for row, item_id in zip(part.unknown_rows.tolist(), part.unknown_ids, strict=True):
+            unknown.setdefault(first + row, []).append(item_id)
+        first += len(part.ids)
+    lengths = np.concatenate([NOTHING, *(part.histories.lengths for part in parts)])
+    width = min(question.k, len(recommender.catalogue))
+    empty = np.empty((0, width), np.int32), np.empty((0, width), np.float32)
+    numbers, scores = (np.concatenate(column) for column in zip(empty, *tables, strict=True))
+    return Recommendations(
+        users=pl.concat([part.ids for part in parts], how="vertical") if parts else pl.Series("user", []),
+        numbers=numbers,
+        scores=scores,
+        used=np.minimum(lengths, recommender.max_history),
+        is_fallback=np.concatenate([np.empty(0, bool), *(_fallbacks(recommender, part) for part in parts)]),
+        unknown=unknown,
+        catalogue=recommender.catalogue,
+    )
+
+
+def _most_users(recommender: "Recommender", k: int) -> int:
+    return max(1, ANSWERS_PER_PART // min(k, len(recommender.catalogue)))
+
+
+def _fallbacks(recommender: "Recommender", users: Users) -> NDArray[np.bool_]:
+    """Who gets the most popular items. Models that know users need no history."""
+    is_fallback: NDArray[np.bool_] = users.histories.lengths == 0
+    return is_fallback & (recommender.user_scorer is None)
+
+
+def _top(
+    recommender: "Recommender", users: Users, question: Question, *, leaves_out_seen: bool
+) -> tuple[Numbers, Scores]:
+    """Tables [users, k] of numbers and scores, filled up with number 0."""
+    histories = users.histories
+    excluded = histories if leaves_out_seen else Histories(histories.items, histories.begin, histories.begin)
+    if len(question.exclude):
+        rows = (excluded[row : row + 1].flat()[1] for row in range(len(excluded)))
+        excluded = join([np.concatenate([row, question.exclude]) for row in rows])
+    if recommender.user_scorer is not None and users.places is not None:
+        return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.allow)
+    if question.allow is None:
+        return recommender.ranker.top_rows(histories, excluded, question.k)
+    asked = [
+        Question(
+            histories[row : row + 1].flat()[1], question.k, excluded[row : row + 1].flat()[1], question.allow
+        )
+        for row in range(len(histories))
+    ]
+    width = min(question.k, len(recommender.catalogue))
+    numbers = np.zeros((len(asked), width), np.int32)
+    scores = np.full((len(asked), width), -np.inf, np.float32)
+    for row, (best, best_scores) in enumerate(recommender.ranker.top(asked)):
+        numbers[row, : len(best)], scores[row, : len(best)] = best, best_scores
+    return numbers, scores
+
+
 def recommend_file(
-    recommender: Recommender, request: Request, *, overwrite: bool = False, progress: Progress | None = None
+    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: Progress | None = None
 ) -> Tally:
-    """Write `request.target`, which is whole or not there. Goes on where an earlier call was cut off."""
+    """Write `request.target`, which is complete or absent. Continues where an earlier call was interrupted."""
     request.check_target(overwrite=overwrite)
     tally = Tally()
     with open_users(
@@ -118,21 +209,26 @@ def recommend_file(
         recommender.catalogue,
         per_part=request.per_part(recommender),
         hints=request.hints,
+        check_dataset=recommender.known_dataset,
     ) as (total, users):
         _open_parts(request, recommender, overwrite=overwrite)
         for number, part in enumerate(_one_ahead(users)):
             path = request.parts / f"{number:06d}.parquet"
             resumed = path.exists()
             if not resumed:
-                answers = _answer(recommender, part, request)
+                question = Question(NOTHING, request.k, NOTHING)
+                leaves_out_seen = request.leaves_out_seen(recommender)
+                found = _top(recommender, part, question, leaves_out_seen=leaves_out_seen)
+                is_fallback = _fallbacks(recommender, part)
+                answers = table_of(part.ids, *found, is_fallback, recommender.catalogue, titles=False)
                 with _whole(path) as unfinished:
                     answers.write_parquet(unfinished)
-            cold = int(np.count_nonzero(part.histories.lengths == 0))
+            cold = int(np.count_nonzero(_fallbacks(recommender, part)))
             tally += Tally(len(part.ids), part.unknown, cold, len(part.ids) if resumed else 0)
             if progress:
                 progress(tally.users, total)
     if not tally.users:
-        raise DataError(f"{request.source} holds no user.")
+        raise DataError(f"{request.source} holds no users.")
     _merge(request)
     return tally
 
@@ -146,7 +242,7 @@ def _one_ahead(users: Iterator[Users]) -> Iterator[Users]:
             yield part
 
 
-def _open_parts(request: Request, recommender: Recommender, *, overwrite: bool) -> None:
+def _open_parts(request: Request, recommender: "Recommender", *, overwrite: bool) -> None:
     """Make the folder of finished parts, or make sure that what it holds belongs to the same request."""
     note, fingerprint = request.parts / "request.json", request.fingerprint(recommender)
     if note.exists():
@@ -154,38 +250,17 @@ def _open_parts(request: Request, recommender: Recommender, *, overwrite: bool) 
             return
         if not overwrite:
             raise UsageError(
-                f"{request.parts} holds parts of another request: its model, input or options differ. "
-                "Pass --overwrite to start anew."
+                f"{request.parts} holds parts of another request: its model, input or parameters differ. "
+                "Use `overwrite=True` to start again."
             )
         _remove(request.parts)
     elif request.parts.is_dir() and any(request.parts.iterdir()):
         raise UsageError(
             f"{request.parts} has no {note.name} of bert4rec, so it is never written to. "
-            "Move it away, or choose another output."
+            "Move it away, or choose another `target`."
         )
     request.parts.mkdir(parents=True, exist_ok=True)
     write_text(note, json.dumps(fingerprint, indent=2))
-
-
-def _answer(recommender: Recommender, users: Users, request: Request) -> "pl.DataFrame":
-    import polars as pl
-
-    histories, catalogue = users.histories, recommender.catalogue
-    nothing = Histories(histories.items, histories.begin, histories.begin)
-    excluded = histories if request.leaves_out_seen(recommender) else nothing
-    numbers, scores = recommender.top_rows(histories, excluded, request.k)
-    rows, places = np.nonzero(numbers)
-    items = pl.Series("item", catalogue.ids, dtype=pl.String).gather(numbers[rows, places] - 1)
-    table = pl.DataFrame(
-        {
-            "user": users.ids.gather(rows),
-            "rank": (places + 1).astype(np.int32),
-            "item": items.cast(pl.Int64) if catalogue.whole_numbers else items,
-            "score": scores[rows, places],
-            "fallback": histories.lengths[rows] == 0,
-        }
-    )
-    return table.with_columns(fallback=pl.when("fallback").then(pl.lit(POPULAR)))
 
 
 def _merge(request: Request) -> None:

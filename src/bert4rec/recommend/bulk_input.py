@@ -1,35 +1,44 @@
 """The users of a bulk request: who they are, and what they did as numbers of the model's items.
 
-Three inputs are understood, told apart by looking:
+These inputs are understood:
 
-- files with a row for each user and a column that is a list of items, oldest first (Parquet, Feather, JSON Lines):
-  read piece by piece, whatever their size;
-- an interaction log, in any form that `bert4rec prepare` reads: a row for each action, or lists of items with lists
-  of their times; it is held in memory as numbers, about 16 bytes an action;
-- a dataset that `bert4rec prepare` wrote: all its users, with all they did.
+- files, or frames, with a row for each user and a column that is a list of items, oldest first (Parquet, Feather,
+  JSON Lines): files are read piece by piece, whatever their size;
+- an interaction log, in any form that `prepare` reads: a row for each action, or lists of items with lists of their
+  times; it is held in memory as numbers, about 16 bytes an action;
+- a dataset: all its users, with all they did;
+- lists of ids, or a dict from users to lists of ids.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import MANIFEST, Dataset
 from bert4rec.data.histories import Histories
+from bert4rec.errors import UsageError
+from bert4rec.frames import Frame, Tabular, is_frame, to_lazy
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, archive_of, find_files
 from bert4rec.logs.log import Part, plan, read_parts
 from bert4rec.logs.readers import read_rows
 from bert4rec.logs.unpack import open_files
-from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.catalogue import Catalogue, Id
+from bert4rec.recommend.ids import as_list, is_list
+from bert4rec.recommend.ranker import join
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+CheckDataset = Callable[[Dataset], Dataset]
+"""Refuses a dataset that the model cannot answer for."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,17 @@ class Users:
 
     ids: "pl.Series"
     histories: Histories
-    unknown: int
-    """Actions that were left out because the model does not know the item."""
+    unknown_rows: NDArray[np.int64]
+    """Whose each action is that was left out because the model does not know the item."""
+    unknown_ids: list[Id]
+    """The items of those actions."""
+    places: NDArray[np.int64] | None = None
+    """Places of the users in the dataset, if they come from one."""
+
+    @property
+    def unknown(self) -> int:
+        """How many actions were left out."""
+        return len(self.unknown_rows)
 
 
 def input_facts(source: Path) -> list[tuple[str, int, int]]:
@@ -51,12 +69,79 @@ def input_facts(source: Path) -> list[tuple[str, int, int]]:
 
 
 @contextmanager
+def users_of(
+    source: object,
+    columns: ColumnRequest,
+    catalogue: Catalogue,
+    *,
+    per_part: int,
+    check_dataset: CheckDataset,
+) -> Iterator[tuple[int | None, Iterator[Users]]]:
+    """The users of what `Recommender.recommend_many` takes, as `open_users` gives those of a file."""
+    if isinstance(source, Dataset):
+        everybody = _read_dataset(check_dataset(source), catalogue)
+        yield len(everybody.ids), everybody.in_parts(per_part)
+    elif is_table(source):
+        with TemporaryDirectory(prefix="bert4rec-") as scratch:
+            # Read as a file is, so that columns, lists, times and ids are understood alike.
+            path = Path(scratch) / "frame.parquet"
+            to_lazy(source, "histories").collect().write_parquet(path)
+            opened = open_users(path, columns, catalogue, per_part=per_part, check_dataset=check_dataset)
+            with opened as (total, users):
+                yield total, users
+    else:
+        if columns != ColumnRequest():
+            raise UsageError("`user`, `item` and `time` are columns of a frame; `histories` is not a frame.")
+        if isinstance(source, Mapping):
+            ids, lists = list(source), list(source.values())
+        else:
+            lists = as_list(source, "histories", ordered=True)
+            ids = list(range(len(lists)))
+        yield len(lists), _given(ids, lists, catalogue, per_part)
+
+
+def is_table(source: object) -> TypeGuard[Frame]:
+    """Whether this is a frame, rather than a list of histories or one column."""
+    has_columns = hasattr(type(source), "columns") or isinstance(source, Tabular)
+    return has_columns or (is_frame(source) and not is_list(source))
+
+
+def _given(
+    ids: Sequence[object], lists: Sequence[object], catalogue: Catalogue, per_part: int
+) -> Iterator[Users]:
+    """Histories that are lists of ids already."""
+    import polars as pl
+
+    users = pl.Series("user", ids, strict=False) if ids else pl.Series("user", [], dtype=pl.Int64)
+    for first in range(0, len(lists), per_part):
+        rows = lists[first : first + per_part]
+        places = ids[first : first + per_part]
+        found = [
+            catalogue.numbers(as_list(each, "histories", place, ordered=True), "histories", place)
+            for place, each in zip(places, rows, strict=True)
+        ]
+        strangers = [(row, each) for row, (_, unknown) in enumerate(found) for each in unknown]
+        yield Users(
+            users[first : first + per_part],
+            join([numbers for numbers, _ in found]),
+            np.array([row for row, _ in strangers], np.int64),
+            [each for _, each in strangers],
+        )
+
+
+@contextmanager
 def open_users(
-    source: Path, columns: ColumnRequest, catalogue: Catalogue, *, per_part: int, hints: Hints = Hints()
+    source: Path,
+    columns: ColumnRequest,
+    catalogue: Catalogue,
+    *,
+    per_part: int,
+    check_dataset: CheckDataset,
+    hints: Hints = Hints(),
 ) -> Iterator[tuple[int | None, Iterator[Users]]]:
     """How many users there are, if known, and the users: the same parts, in the same order, in every call."""
     if (source / MANIFEST).is_file():
-        everybody = _read_dataset(Dataset.open(source), catalogue)
+        everybody = _read_dataset(check_dataset(Dataset.open(source)), catalogue)
         yield len(everybody.ids), everybody.in_parts(per_part)
         return
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
@@ -70,41 +155,56 @@ def open_users(
 
 @dataclass(frozen=True)
 class _Everybody:
-    """All users in memory."""
+    """All users in memory, with their actions end to end."""
 
     ids: "pl.Series"
-    actions: NDArray[np.int32]
-    """All users' item numbers end to end, 0 for unknown ones."""
+    names: "pl.Series"
+    """Every item id once."""
+    numbers: NDArray[np.int32]
+    """The model's number of each of `names`, 0 if it does not know it."""
+    actions: NDArray[np.integer[Any]]
+    """All users' actions end to end, as places in `names`."""
     lengths: NDArray[np.int64]
+    is_dataset: bool = False
 
     def in_parts(self, per_part: int) -> Iterator[Users]:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         for first in range(0, len(self.ids), per_part):
             last = min(first + per_part, len(self.ids))
             rows = np.repeat(np.arange(last - first), self.lengths[first:last])
-            yield _without_unknown(self.ids[first:last], rows, self.actions[offsets[first] : offsets[last]])
+            actions = self.actions[offsets[first] : offsets[last]]
+            places = np.arange(first, last) if self.is_dataset else None
+            yield _without_unknown(
+                self.ids[first:last], rows, self.numbers[actions], self.names, actions, places
+            )
 
 
 def _read_dataset(dataset: Dataset, catalogue: Catalogue) -> _Everybody:
-    numbers = _numbers(dataset.items()["id"], catalogue)
-    return _Everybody(dataset.users()["id"], numbers[dataset.sequences - 1], dataset.lengths)
+    names = dataset.items()["id"]
+    numbers, actions = _numbers(names, catalogue), dataset.sequences - 1
+    return _Everybody(dataset.users()["id"], names, numbers, actions, dataset.lengths, is_dataset=True)
 
 
 def _read_log(parts: Sequence[Part], hints: Hints, catalogue: Catalogue) -> _Everybody:
-    """Users in the order of the log, their actions by time where there is one."""
+    """Users in the order of the log, their actions by time if there is one."""
     log = read_parts(parts, hints.time_format)
     order = np.lexsort((log.users,) if log.times is None else (log.times, log.users))
-    actions = _numbers(log.item_ids, catalogue)[log.items[order]]
-    return _Everybody(log.user_ids, actions, np.bincount(log.users, minlength=len(log.user_ids)))
+    lengths = np.bincount(log.users, minlength=len(log.user_ids))
+    return _Everybody(
+        log.user_ids, log.item_ids, _numbers(log.item_ids, catalogue), log.items[order], lengths
+    )
 
 
 def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> Iterator[Users]:
-    """A user for each row, those without any item too. A time that is not a list says nothing about the order."""
+    """A user for each row, also those without any item. A time that is not a list says nothing about the order."""
     rows = (frame for part in parts for frame in read_rows(part.file, part.choice, per_part))
     for frame in _of_equal_height((frame.select("user", "item") for frame in rows), per_part):
         actions = frame.select("item").with_row_index("row").explode("item").drop_nulls("item")
         rows_of_actions = actions["row"].to_numpy().astype(np.int64)
-        yield _without_unknown(frame["user"], rows_of_actions, _numbers(actions["item"], catalogue))
+        items = actions["item"]
+        yield _without_unknown(
+            frame["user"], rows_of_actions, _numbers(items, catalogue), items, np.arange(len(items))
+        )
 
 
 def _of_equal_height(frames: "Iterable[pl.DataFrame]", height: int) -> "Iterator[pl.DataFrame]":
@@ -121,16 +221,24 @@ def _of_equal_height(frames: "Iterable[pl.DataFrame]", height: int) -> "Iterator
         yield rest
 
 
-def _without_unknown(ids: "pl.Series", rows: NDArray[np.int64], numbers: NDArray[np.int32]) -> Users:
-    """`rows` says whose each action is, rising; unknown items have number 0."""
+def _without_unknown(
+    ids: "pl.Series",
+    rows: NDArray[np.int64],
+    numbers: NDArray[np.int32],
+    names: "pl.Series",
+    actions: NDArray[np.integer[Any]],
+    places: NDArray[np.int64] | None = None,
+) -> Users:
+    """`rows` says whose each action is, rising; unknown items have number 0, and are called names[action]."""
     is_known = numbers > 0
     limits = np.concatenate([[0], np.cumsum(np.bincount(rows[is_known], minlength=len(ids)))])
     histories = Histories(numbers[is_known], limits[:-1], limits[1:])
-    return Users(ids, histories, len(numbers) - len(histories.items))
+    strangers: list[Id] = names.gather(actions[~is_known]).to_list()
+    return Users(ids, histories, rows[~is_known], strangers, places)
 
 
 def _numbers(ids: "pl.Series", catalogue: Catalogue) -> NDArray[np.int32]:
-    """The model's number of each id; 0 where it knows none."""
+    """The model's number of each id; 0 if it is unknown."""
     import polars as pl
 
     if ids.dtype.is_float():  # whole numbers among missing ones

@@ -1,7 +1,7 @@
 """The items a model knows: number ↔ original id, title, popularity, and search by title.
 
-Ids are text here, whatever the log had: 42, 42.0 and "42" name the same item. Items are numbered from 1 by falling
-popularity, so the order of the numbers is the order of popularity.
+Ids are kept as text and given back as the log had them: as integers where those were integers. 42, 42.0 and "42" name
+the same item. Items are numbered from 1 by falling popularity, so the order of the numbers is the order of popularity.
 """
 
 import json
@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.artefact import write_text
-from bert4rec.errors import DataError
-from bert4rec.recommend.ids import PLAIN, as_list, id_text, slips, spellings
+from bert4rec.errors import DataError, NotFoundError
+from bert4rec.recommend.ids import PLAIN, as_given, as_list, id_text, slips, spellings
 
+Id = str | int
+"""An id as it comes out: an integer if the log's ids were integers."""
 _NOT_A_WORD = re.compile(r"[^\w\n]+")
 _MOST_WORDS = 8
 """Of a search; every further one would cost time and tell little."""
@@ -32,31 +34,43 @@ class Catalogue:
 
     ids: Sequence[str]
     titles: Sequence[str | None] | None
-    """None where the log had no titles at all."""
+    """None if the log had no titles at all."""
     counts: NDArray[np.int64]
     """How often each item occurs in the log the model was made from."""
     whole_numbers: bool = False
-    """Whether the log's ids were integers: tables that are written have them as integers again."""
+    """Whether the log's ids were integers; then answers and tables have integers again."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def id_of(self, number: int) -> str:
-        return self.ids[number - 1]
+    def id_of(self, number: int) -> Id:
+        """The id of an item, as the log had it."""
+        text = self.ids[number - 1]
+        return int(text) if self.whole_numbers else text
 
     def title_of(self, number: int) -> str | None:
+        """The title of an item, or None if it has none."""
         return self.titles[number - 1] if self.titles else None
 
     def number_of(self, item_id: object) -> int | None:
-        """The number of an id, or None where no such item is known."""
+        """The number of an id, or None if it is unknown."""
         return self._find(id_text(item_id, "item"))
 
-    def numbers(self, ids: Iterable[object], *where: object) -> tuple[NDArray[np.int32], list[str]]:
-        """The numbers of the ids that are known, in their order, and the ids that are not, each once.
+    def known(self, item_id: object) -> int:
+        """The number of an id that must be known."""
+        number = self.number_of(item_id)
+        if number is None:
+            near = self.near(str(item_id))
+            hint = f"Did you mean {self.describe(near)}?" if near else f"A known item is {self.id_of(1)!r}."
+            raise NotFoundError(f"Unknown item {str(item_id)!r}. {hint}")
+        return number
 
-        `where` is how to name the list to whoever put into it what is no id: a name, then indices.
+    def numbers(self, ids: Iterable[object], *where: object) -> tuple[NDArray[np.int32], list[Id]]:
+        """The numbers of the ids that are known, in their order, and the ids that are not, each once, as given.
+
+        `where` is how errors call the list: a name, then indices.
         """
-        values = as_list(ids, *where)
+        values = given = as_list(ids, *where)
         if not PLAIN.issuperset(map(type, values)):
             values = [id_text(value, *where, place) for place, value in enumerate(values)]
         texts = list(map(str, values))
@@ -65,8 +79,12 @@ class Catalogue:
             return np.array(list(map(known.__getitem__, texts)), np.int32), []
         except KeyError:  # some are spelt otherwise, or unknown
             found = [known.get(text) or self._find(text) for text in texts]
-        unknown = [text.strip() for text, number in zip(texts, found, strict=True) if number is None]
-        return np.array([number for number in found if number], np.int32), list(dict.fromkeys(unknown))
+        unknown = {
+            text.strip(): as_given(value)
+            for text, value, number in zip(texts, given, found, strict=True)
+            if number is None
+        }
+        return np.array([number for number in found if number], np.int32), list(unknown.values())
 
     def _find(self, text: str) -> int | None:
         numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
@@ -96,7 +114,7 @@ class Catalogue:
     def describe(self, number: int) -> str:
         """An item for people: its id and its title, if it has one."""
         title = self.title_of(number)
-        return self.id_of(number) + (f" ({title})" if title else "")
+        return f"{self.id_of(number)}" + (f" ({title})" if title else "")
 
     def search(self, text: str, limit: int = 20) -> list[int]:
         """Numbers of the items that `text` may mean, popular ones first.
@@ -169,12 +187,13 @@ class Catalogue:
 
     @classmethod
     def read(cls, path: Path) -> "Catalogue":
+        """From the catalogue.json of an exported model."""
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{**content, "counts": np.array(content["counts"], np.int64)})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path} is damaged and cannot be read ({error}). Export the model anew."
+                f"{path} is damaged and cannot be read ({error}). Export the model again."
             ) from error
 
 

@@ -1,10 +1,11 @@
 """What may be given as an id and as a list of ids, and which id was probably meant.
 
-Ids are text in the end. 6, 6.0, NumPy's 6 and "6" name the same item, and blanks around an id are no part of it.
+6, 6.0, NumPy's 6 and "6" name the same item, and blanks around an id are not part of it.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import index
 from reprlib import repr as shortened
 from string import ascii_letters, digits
 
@@ -22,14 +23,17 @@ _SLIPS_OF = range(3, 65)
 
 
 def id_text(value: object, *where: object) -> str:
-    """The text of an id. `where` names the place of what is none: a name, then indices."""
+    """The text of an id. `where` says where it stands, for errors: a name, then indices."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.generic):
         value = value.item()
     is_many = isinstance(value, bytes) or is_list(value)
     if is_many or isinstance(value, bool) or str(value) in _MISSING:
-        advice = "" if is_many or isinstance(value, bool) else " Leave out what is missing."
+        if is_list(value) and where[:1] == ("history",):
+            advice = " For many histories, use `recommend_many()`."
+        else:
+            advice = "" if is_many or isinstance(value, bool) else " Leave out missing values."
         raise UsageError(f"{_place(where)}: expected an item id; found {shortened(value)}.{advice}")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
@@ -40,7 +44,7 @@ def is_list(value: object) -> bool:
 
 
 def as_list(values: object, *where: object, ordered: bool = False) -> list[object]:
-    """Any list-like thing as a list; `ordered` where the order has a meaning, so that a set will not do."""
+    """Any list-like value as a list; `ordered` if the order matters, so that a set is refused."""
     if type(values) is list:
         return values
     found, advice = f"a {type(values).__name__}", ""
@@ -54,7 +58,7 @@ def as_list(values: object, *where: object, ordered: bool = False) -> list[objec
         case set() | frozenset() if ordered:
             advice = " A set has no order: put the ids into a list, oldest first."
         case _ if hasattr(type(values), "columns"):  # of any library
-            advice = """ Pass one of its columns, as in frame["item_id"].to_list()."""
+            advice = """ Pass one of its columns, as in frame["item_id"], or use `recommend_many()` for many users."""
         case _:
             listed = _listed(values)
             if listed is not None:
@@ -80,8 +84,16 @@ def _place(where: tuple[object, ...]) -> str:
     return f"{name}{''.join(f'[{each}]' for each in indices)}"
 
 
+def as_given(value: object) -> str | int:
+    """An id for an answer: integers stay integers, everything else is text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return id_text(value).strip()
+
+
 def spellings(text: str, *, whole_numbers: bool) -> list[str]:
-    """As what an id may be known that was given as `text`, the likeliest first."""
+    """How an id that was given as `text` may be written, the likeliest first."""
     stripped = text.strip()
     number = _WHOLE_NUMBER.fullmatch(stripped) if whole_numbers else None
     return [text, stripped, *([number[1]] if number else [])]
@@ -99,3 +111,13 @@ def slips(text: str) -> Iterator[str]:
         for letter in letters:
             yield before + letter + after
             yield before + letter + after[1:]
+
+
+def check_k(k: int) -> int:
+    """`k` as an int, also if it was one of NumPy's."""
+    try:
+        if not isinstance(k, bool) and index(k) >= 1:
+            return index(k)
+    except TypeError:
+        pass
+    raise UsageError(f"`k`: expected a whole number of at least 1; found {k!r}.")

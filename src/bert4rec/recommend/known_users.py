@@ -1,86 +1,99 @@
-"""Recommendations for users of the dataset, from any model; some models know nobody else."""
+"""Users of a dataset: who they are, what they did, and models that answer for nobody else."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.errors import NotFoundError
-from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.ids import slips, spellings
-from bert4rec.recommend.recommender import Item, ItemId, Recommendation
+from bert4rec.recommend.answers import Question
+from bert4rec.recommend.catalogue import Id
+from bert4rec.recommend.engine import Numbers, Scores, by_rows
+from bert4rec.recommend.ids import id_text, slips, spellings
+from bert4rec.recommend.ranker import join, refuse_nan
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from bert4rec.training.device import Placement
-    from bert4rec.training.run import Run
+SCORES_AT_ONCE = 2**25
+"""Scores that are held at once."""
 
 
-def user_number(dataset: Dataset, user: str) -> int:
+@dataclass(frozen=True)
+class UserScorer:
+    """A model that answers only for users it was trained with: POP, BPR-MF, NCF, FPMC and Caser."""
+
+    title: str
+    """Name of the model, for messages."""
+    num_items: int
+    max_history: int
+    """How many items of a history it looks at; some look at none."""
+    scores: Callable[[NDArray[np.int64], Histories], NDArray[np.float64]]
+    """From users and their histories to the scores of all items, [users, items + 1] with padding first."""
+
+    def top(
+        self,
+        users: NDArray[np.int64],
+        histories: Histories,
+        excluded: Histories,
+        k: int,
+        allow: Numbers | None = None,
+    ) -> tuple[Numbers, Scores]:
+        """The best items of each user: tables [users, k], filled up with number 0 and score -inf.
+
+        `users` are places in the dataset. Of items with equal scores, the more popular come first.
+        """
+        k = min(k, self.num_items)
+        numbers, best_scores = np.empty((len(users), k), np.int32), np.empty((len(users), k), np.float32)
+        never = np.zeros(self.num_items + 1, bool) if allow is None else np.ones(self.num_items + 1, bool)
+        never[allow if allow is not None else []] = False
+        never[0] = True
+        for rows in by_rows(len(users), max(1, SCORES_AT_ONCE // self.num_items)):
+            scores = self.scores(users[rows], histories[rows])
+            refuse_nan(scores[:, 1:])
+            struck_rows, struck_items = excluded[rows].flat()
+            scores[struck_rows, struck_items] = -np.inf
+            scores[:, never] = -np.inf
+            numbers[rows] = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            best_scores[rows] = np.take_along_axis(scores, numbers[rows], axis=1)
+        numbers[best_scores == -np.inf] = 0
+        return numbers, best_scores
+
+    def best(self, user: int, question: Question) -> tuple[Numbers, Scores]:
+        """The best numbers and their scores for one user, best first; at most k."""
+        seen, excluded = join([question.history]), join([question.exclude])
+        (numbers,), (scores,) = self.top(np.array([user]), seen, excluded, question.k, question.allow)
+        found = np.count_nonzero(numbers)
+        return numbers[:found], scores[:found]
+
+
+def user_number(dataset: Dataset, user: object) -> int:
     """The place of a user in the dataset, by the original id."""
     import polars as pl
 
-    known = dataset.users()["id"]
+    known, text = dataset.users()["id"], id_text(user, "user")
     ids = known.cast(pl.String)
-    for spelling in spellings(user, whole_numbers=known.dtype.is_integer()):
+    for spelling in spellings(text, whole_numbers=known.dtype.is_integer()):
         found = (ids == spelling).arg_true()
         if len(found):
             return int(found[0])
-    raise NotFoundError(f"{dataset.path} knows no user {user!r}; {_advice(dataset, ids, user.strip())}")
+    raise NotFoundError(f"Unknown user {text!r}. {_advice(dataset, ids, text.strip())}")
 
 
 def _advice(dataset: Dataset, ids: "pl.Series", user: str) -> str:
     near = ids.filter((ids.str.to_lowercase() == user.lower()) | ids.is_in(list(slips(user))))
-    hint = f"did you mean {near[0]!r}?" if len(near) else f"one that it knows is {ids[0]!r}."
+    hint = f"Did you mean {near[0]!r}?" if len(near) else f"A known user is {ids[0]!r}."
     filters = dataset.manifest["filters"]
     fewest = max(filters["min_user_actions"], filters["k_core"])
-    dropped = (
-        f" Users with fewer than {fewest} actions were dropped by `bert4rec prepare`." if fewest > 1 else ""
-    )
-    return f"{hint}{dropped} Models such as BERT4Rec also take actions, with --history."
+    dropped = f" Users with fewer than {fewest} actions were dropped by `prepare()`." if fewest > 1 else ""
+    return f"{hint}{dropped} Models such as BERT4Rec also answer for a history: use `recommend()`."
 
 
-def history_of(dataset: Dataset, user: int) -> list[str]:
+def history_of(dataset: Dataset, user: int) -> list[Id]:
     """The ids of all that a user did, oldest first."""
-    import polars as pl
-
-    ids: list[str] = dataset.items()["id"].gather(dataset.history(user) - 1).cast(pl.String).to_list()
+    ids: list[Id] = dataset.items()["id"].gather(dataset.history(user) - 1).to_list()
     return ids
-
-
-def recommend_to_user(
-    run: "Run",
-    catalogue: Catalogue,
-    dataset: Dataset,
-    user: int,
-    placement: "Placement",
-    k: int,
-    *,
-    exclude_seen: bool | None,
-    allow: Iterable[ItemId] | None,
-    deny: Iterable[ItemId] | None,
-) -> Recommendation:
-    """What any model of `training.models` recommends to a user it was trained with."""
-    import torch
-
-    from bert4rec.models.model import make_scorer
-
-    if exclude_seen is None:
-        exclude_seen = run.plan.repeats == "exclude"
-    allowed, unknown = (None, []) if allow is None else catalogue.numbers(allow, "allow")
-    denied, more_unknown = catalogue.numbers(deny or (), "deny")
-    history = Histories.from_lists([dataset.history(user).tolist()])
-    model = run.load_model("test", placement.device)
-    scorer = make_scorer(model, placement.dtype)
-    scores = torch.as_tensor(scorer(np.array([user]), history))[0].double().cpu().numpy()
-    possible = np.ones(len(scores), bool) if allowed is None else np.isin(np.arange(len(scores)), allowed)
-    possible[[0, *denied, *(history.items if exclude_seen else ())]] = False
-    candidates = np.flatnonzero(possible)
-    best = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
-    items = [
-        Item(catalogue.id_of(number), catalogue.title_of(number), float(scores[number])) for number in best
-    ]
-    return Recommendation(items, min(len(history.items), model.max_history), [*unknown, *more_unknown], None)

@@ -1,150 +1,110 @@
 """From a raw history to recommendations: original ids in, original ids out.
 
-    recommender = Recommender.load("runs/ml-1m")        # or a folder that `bert4rec export` wrote
-    for item in recommender.recommend(["1193", "661", "914"], k=5).items:
+    recommender = bert4rec.load("runs/ml-1m")            # or an exported model
+    for item in recommender.recommend([1193, 661, 914], k=5).items:
         print(item.score, item.title)
 
 Python, the command line and the service all come here, so they give the same answers.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from operator import index
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import overload
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bert4rec.data.dataset import Repeats
-from bert4rec.data.histories import Histories
+from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.extras import require_torch
+from bert4rec.frames import Frame
+from bert4rec.progress import Callback
+from bert4rec.recommend.answers import (
+    POPULAR,
+    Contribution,
+    Explanation,
+    History,
+    Item,
+    ItemId,
+    Question,
+    Recommendation,
+    Recommendations,
+    items_of,
+)
+from bert4rec.recommend.catalogue import Catalogue, Id
 from bert4rec.recommend.engine import Engine, Numbers, Scores
-from bert4rec.recommend.ids import as_list, is_list
+from bert4rec.recommend.ids import as_list, check_k
+from bert4rec.recommend.known_users import UserScorer, history_of, user_number
 from bert4rec.recommend.onnx_engine import MANIFEST, OnnxEngine, read_model
+from bert4rec.recommend.ranker import NOTHING, Ranker
 
-ItemId = str | int | float | UUID | np.generic
-"""6, 6.0 and "6" name the same item."""
-History = Iterable[ItemId]
-"""A list, a tuple, an array, a column of a table; oldest item first."""
-POPULAR = "popular"
-"""The fallback's name: without a known item to go by, the most popular items are the answer."""
+if TYPE_CHECKING:
+    from bert4rec.recommend.bulk import Tally
 
+__all__ = ["POPULAR", "Item", "Question", "Recommendation", "Recommendations", "Recommender", "is_exported"]
 
-@dataclass(frozen=True)
-class Question:
-    """What should follow one history. All arrays hold item numbers."""
-
-    history: Numbers
-    """Oldest first. Empty: popularity answers."""
-    k: int
-    exclude: Numbers
-    """Never recommended."""
-    allow: Numbers | None = None
-    """Where given, nothing else is recommended."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One recommended item. Scores can be compared within an answer, not between answers."""
-
-    item_id: str
-    title: str | None
-    score: float
-
-
-@dataclass(frozen=True)
-class Recommendation:
-    """Items, best first, and what they rest on."""
-
-    items: list[Item]
-    used: int
-    """How many items of the history the model looked at: the newest that it knows."""
-    unknown_items: list[str]
-    """Ids in the question that the model does not know; they were skipped."""
-    fallback: str | None
-    """"popular" where the history held nothing known, so that the most popular items are the answer."""
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What one action of the history did for an item's score."""
-
-    item_id: str
-    title: str | None
-    effect: float
-    """How much the score falls when this action is left out; below 0 where it spoke against the item."""
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why an item gets its score."""
-
-    item: Item
-    contributions: list[Contribution]
-    """One for each action the model looked at, oldest first."""
-    attention: NDArray[np.float32] | None
-    """[layers, heads, actions + 1]: how much the place in question looks at each action and, last, at itself."""
-    unknown_items: list[str]
-    """Ids of the history that the model does not know; they were skipped."""
-    fallback: str | None
-    """"popular" where the history held nothing known, so that the score is the item's count."""
+FindDataset = Callable[[Dataset | str | Path | None], Dataset]
+"""The dataset that a model was trained on: the one given, which is checked, or with None from where it was."""
 
 
 class Recommender:
-    """A trained model with its catalogue, ready to answer."""
+    """A trained model with its catalogue, ready to answer. `bert4rec.load` makes one."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | UserScorer,
         catalogue: Catalogue,
         *,
         name: str,
         version: str,
         repeats: Repeats = "exclude",
+        find_dataset: FindDataset | None = None,
     ) -> None:
-        if len(catalogue) != len(engine.bias):
-            raise DataError(f"The model knows {len(engine.bias)} items, its catalogue {len(catalogue)}.")
+        num_items = engine.num_items if isinstance(engine, UserScorer) else len(engine.bias)
+        if len(catalogue) != num_items:
+            raise DataError(f"The model knows {num_items} items, its catalogue {len(catalogue)}.")
         self.name, self.version, self.catalogue = name, version, catalogue
         self.exclude_seen = repeats == "exclude"
-        """Whether items of a history are left out where nobody says: as the model was judged."""
+        """Whether items of a history are left out by default: as the model was evaluated."""
         self.max_history = engine.max_history
-        self._engine = engine
+        """How many items of a history the model looks at."""
+        self.user_scorer = engine if isinstance(engine, UserScorer) else None
+        self._ranker = None if isinstance(engine, UserScorer) else Ranker(engine, catalogue.counts)
+        self._find_dataset = find_dataset
 
     @classmethod
-    def load(cls, path: str | Path, *, threads: int = 1, device: str = "cpu") -> "Recommender":
-        """Open a run, which torch then computes on `device`, or an exported model, which needs no torch.
+    def load(cls, path: str | Path, *, threads: int = 1, device: str = "auto") -> "Recommender":
+        """Open a run, which torch computes on `device`, or an exported model, which needs no torch.
 
-        `threads` is how many processors one answer of an exported model may use.
+        Parameters
+        ----------
+        path
+            Folder of a run or of an exported model.
+        threads
+            Of an exported model: how many processors one answer may use.
+        device
+            Of a run: "auto", "cpu", "cuda" or "cuda:1".
         """
         folder = Path(path)
         if (folder / "config.json").is_file():
-            return cls._load_run(folder, device)
+            if threads != 1:
+                raise UsageError("`threads` applies to exported models only.")
+            require_torch()
+            from bert4rec.recommend.run_engine import open_recommender
+
+            return open_recommender(folder, device)
         if not is_exported(folder):
             found = "is not" if folder.exists() else "does not exist; expected"
-            raise NotFoundError(
-                f"{folder} {found} a run that `bert4rec train` wrote or a model that `bert4rec export` wrote."
-            )
+            raise NotFoundError(f"{folder} {found} a run or an exported model of bert4rec.")
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
         manifest = read_model(folder)
         engine = OnnxEngine(folder, manifest, threads=threads)
         catalogue = Catalogue.read(folder / "catalogue.json")
         repeats: Repeats = manifest.get("repeats", "exclude")
         return cls(engine, catalogue, name=manifest["name"], version=manifest["version"], repeats=repeats)
 
-    @classmethod
-    def _load_run(cls, folder: Path, device: str) -> "Recommender":
-        from bert4rec.recommend.torch_engine import load_run
-
-        engine, run = load_run(folder, device)
-        version = str(run.manifest["files"]["model.safetensors"]["sha256"])[:8]
-        catalogue = Catalogue.read_table(folder / "items.parquet")
-        return cls(engine, catalogue, name=run.plan.dataset_name, version=version, repeats=run.plan.repeats)
-
-    @overload  # a text is a sequence of texts, so mypy sees an overlap
-    def recommend(  # type: ignore[overload-overlap]
+    def recommend(
         self,
         history: History,
         k: int = 10,
@@ -152,46 +112,162 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
-    ) -> Recommendation: ...
+    ) -> Recommendation:
+        """The items that should follow one history.
 
-    @overload
-    def recommend(
-        self,
-        history: Iterable[History],
-        k: int = 10,
-        *,
-        exclude_seen: bool | None = None,
-        allow: Iterable[ItemId] | None = None,
-        deny: Iterable[ItemId] | None = None,
-    ) -> list[Recommendation]: ...
-
-    def recommend(
-        self,
-        history: History | Iterable[History],
-        k: int = 10,
-        *,
-        exclude_seen: bool | None = None,
-        allow: Iterable[ItemId] | None = None,
-        deny: Iterable[ItemId] | None = None,
-    ) -> Recommendation | list[Recommendation]:
-        """The k items that should follow a history, oldest item first; fewer where fewer may be recommended.
-
-        A list of histories gets a list of answers; an empty list is one history without items. Lists may be tuples,
-        arrays, columns of a table or whatever else can be gone through in order.
-
-        Whether items of the history are left out says `exclude_seen` or, where it is None, the data that the model
-        was made from; those in `deny` are never recommended; with `allow`, nothing else is.
+        Parameters
+        ----------
+        history
+            Item ids, oldest first: a list, a tuple, an array or a column of a table.
+        k
+            How many items to recommend, at most.
+        exclude_seen
+            Whether to leave out items of the history; None: as the dataset was prepared.
+        allow
+            Recommend nothing but these items.
+        deny
+            Never recommend these items.
         """
-        histories = as_list(history, "history", ordered=True)
-        is_one = not histories or not is_list(histories[0])
-        rows = [(histories, ())] if is_one else [(each, (row,)) for row, each in enumerate(histories)]
-        asked = [
-            self.question(each, k, exclude_seen=exclude_seen, allow=allow, deny=deny, row=row)
-            for each, row in rows
-        ]
-        found = self.top([question for question, _ in asked])
-        answers = [self.answer(*one, best) for one, best in zip(asked, found, strict=True)]
-        return answers[0] if is_one else answers
+        question, unknown = self.question(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        return self.answer(question, unknown, self.top([question])[0])
+
+    def recommend_many(
+        self,
+        histories: "Iterable[History] | Mapping[ItemId, History] | Frame | Dataset",
+        k: int = 10,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        time: str | None = None,
+        exclude_seen: bool | None = None,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+        progress: bool | None = None,
+    ) -> Recommendations:
+        """The items that should follow each of many histories.
+
+        Parameters
+        ----------
+        histories
+            A list of histories; a dict from users to histories; a frame (pandas, polars, Arrow, …) with a row for each
+            action, or with a row for each user and a list of items; or a dataset, for everybody in it.
+        k
+            How many items to recommend to each user, at most.
+        user, item, time
+            Columns of a frame. They are guessed from usual names.
+        exclude_seen
+            Whether to leave out items of the history; None: as the dataset was prepared.
+        allow
+            Recommend nothing but these items.
+        deny
+            Never recommend these items.
+        progress
+            Whether to show a progress bar; None shows one in notebooks.
+        """
+        from bert4rec.logs.columns import ColumnRequest
+        from bert4rec.recommend.bulk import recommend_many
+
+        columns = ColumnRequest(user, item, time)
+        question, unknown = self._ask(NOTHING, [], k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
+        found = recommend_many(self, histories, columns, question, leaves_out_seen=leaves_out, show=progress)
+        return replace(found, unknown_options=unknown)
+
+    def recommend_user(
+        self,
+        user: ItemId,
+        k: int = 10,
+        *,
+        dataset: Dataset | str | Path | None = None,
+        exclude_seen: bool | None = None,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+    ) -> Recommendation:
+        """The items that should come next for a user of the dataset. Every model can do this.
+
+        Parameters
+        ----------
+        user
+            Id of the user; the whole history in the dataset counts.
+        k
+            How many items to recommend, at most.
+        dataset
+            A dataset or its folder; None: the one that the run was trained on.
+        exclude_seen, allow, deny
+            As in `recommend`.
+        """
+        data = self.known_dataset(dataset)
+        number = user_number(data, user)
+        if self.user_scorer is None:
+            history = history_of(data, number)
+            return self.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        question, unknown = self._ask(
+            data.history(number), [], k, exclude_seen=exclude_seen, allow=allow, deny=deny
+        )
+        return self.answer(question, unknown, self.user_scorer.best(number, question))
+
+    def recommend_file(
+        self,
+        source: str | Path,
+        target: str | Path,
+        k: int = 10,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        time: str | None = None,
+        time_format: str | None = None,
+        separator: str | None = None,
+        encoding: str | None = None,
+        exclude_seen: bool | None = None,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        callback: Callback | None = None,
+    ) -> "Tally":
+        """Recommend to everybody in a file, in bounded memory. If interrupted, the same call goes on.
+
+        The file that is written has a row for each recommended item: `user`, `rank`, `item`, `score` and `fallback`.
+
+        Parameters
+        ----------
+        source
+            A file with a list of items for each user (Parquet, Feather, JSON Lines), a log as `bert4rec.prepare`
+            reads it, or the folder of a dataset.
+        target
+            The file to write: .parquet, .csv or .jsonl.
+        k
+            How many items to recommend to each user, at most.
+        user, item, time
+            Columns. They are guessed from usual names.
+        time_format
+            How dates that are not ISO are written, such as "%d/%m/%Y".
+        separator
+            Between the fields of text files.
+        encoding
+            Of text files that are not UTF-8, such as "latin-1".
+        exclude_seen
+            Whether to leave out items of the history; None: as the dataset was prepared.
+        overwrite
+            Replace `target`, or the parts of another request.
+        progress
+            Whether to show a progress bar; None shows one in notebooks.
+        callback
+            Called with the number of users done, and their total if it is known.
+        """
+        from bert4rec.logs.columns import ColumnRequest
+        from bert4rec.logs.files import Hints
+        from bert4rec.progress import progress_bar
+        from bert4rec.recommend.bulk import Request, recommend_file
+
+        request = Request(
+            Path(source),
+            Path(target),
+            k=check_k(k),
+            exclude_seen=exclude_seen,
+            columns=ColumnRequest(user, item, time),
+            hints=Hints(encoding, separator, time_format),
+        )
+        with progress_bar("Recommending", "users", progress, callback) as report:
+            return recommend_file(self, request, overwrite=overwrite, progress=report)
 
     def question(
         self,
@@ -201,13 +277,21 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
-        row: tuple[int, ...] = (),
-    ) -> tuple[Question, list[str]]:
-        """What is asked, in the model's numbers, and the ids that it does not know.
+    ) -> tuple[Question, list[Id]]:
+        """A question in the model's numbers, and the ids that it does not know."""
+        seen, unknown = self._history(history)
+        return self._ask(seen, unknown, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
 
-        `row` is the place of the history among many, to name it in errors.
-        """
-        seen, unknown = self._history(history, *row)
+    def _ask(
+        self,
+        seen: Numbers,
+        unknown: list[Id],
+        k: int,
+        *,
+        exclude_seen: bool | None,
+        allow: Iterable[ItemId] | None,
+        deny: Iterable[ItemId] | None,
+    ) -> tuple[Question, list[Id]]:
         allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow, "allow")
         denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny, "deny")
         leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
@@ -217,191 +301,95 @@ class Recommender:
             list(dict.fromkeys([*unknown, *unknown_allowed, *unknown_denied])),
         )
 
-    def rank(self, history: History, items: Iterable[ItemId]) -> Recommendation:
-        """The named items, best first; unknown ones are left out and reported."""
-        numbers, unknown = self._history(history)
-        candidates, unknown_candidates = self.catalogue.numbers(items, "items")
-        question = Question(numbers, max(1, len(candidates)), _NOTHING, candidates)
-        unknown = list(dict.fromkeys([*unknown, *unknown_candidates]))
-        return self.answer(question, unknown, self.top([question])[0])
-
-    def similar(self, item: ItemId, k: int = 10) -> Recommendation:
-        """The items whose vectors point most nearly in the same direction; the score is the cosine."""
-        number = self._number(item)
-        k = check_k(k)
-        scores = np.einsum("vd,d->v", self._engine.rows, self._engine.rows[number - 1])
-        scores /= self._norms * self._norms[number - 1]
-        scores[number - 1] = -np.inf
-        k = min(k, len(scores) - 1)
-        best = np.argpartition(-scores, k)[:k]
-        best = best[np.argsort(-scores[best], kind="stable")]
-        return Recommendation(self._items((best + 1).astype(np.int32), scores[best]), 1, [], None)
-
-    def explain(self, history: History, item: ItemId) -> Explanation:
-        """Why an item gets its score: the effect of leaving out each action, and the attention weights.
-
-        A history without known items explains nothing: the score is then the item's popularity.
-        """
-        number = self._number(item)
-        numbers, unknown = self._history(history)
-        used = numbers[-self.max_history :]
-        if not len(used):
-            score = float(self.catalogue.counts[number - 1])
-            return Explanation(self._item(number, score), [], None, unknown, POPULAR)
-        without = [np.delete(used, place) for place in range(len(used))]
-        queries = self._queries([used, *without])
-        whole, *lessened = queries @ self._engine.rows[number - 1] + self._engine.bias[number - 1]
-        contributions = [
-            Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), float(whole - score))
-            for each, score in zip(used, lessened, strict=True)
-        ]
-        attention = self._engine.attention(used)
-        return Explanation(self._item(number, float(whole)), contributions, attention, unknown, None)
-
-    def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
-        """For each question the best numbers and their scores, best first; at most k, fewer where fewer remain."""
-        among_all = iter(self._best([each for each in questions if each.allow is None]))
-        among_allowed = iter(self._best_allowed([each for each in questions if each.allow is not None]))
-        return [next(among_all if each.allow is None else among_allowed) for each in questions]
-
-    def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
-
-        They have no more columns than there are items. `excluded` has for each history the numbers never to be
-        recommended.
-        """
-        k = min(k, len(self.catalogue))
-        numbers = np.zeros((len(histories), k), np.int32)
-        scores = np.full((len(histories), k), -np.inf, np.float32)
-        recent = histories.newest(self.max_history)
-        order = np.argsort(-recent.lengths, kind="stable")
-        num_warm = np.count_nonzero(recent.lengths)
-        rows, cold = order[:num_warm], order[num_warm:]
-        if len(rows):
-            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
-            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
-        for row in cold:
-            not_these = excluded[row : row + 1].flat()[1]
-            # The order of the numbers is that of popularity.
-            popular = np.arange(1, min(len(self.catalogue), k + len(not_these)) + 1, dtype=np.int32)
-            popular = np.setdiff1d(popular, not_these)[:k]
-            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, self._counts(popular)
-        return numbers, scores
-
-    def _engine_top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        numbers, scores = self._engine.top(histories, excluded, k)
-        if np.isnan(scores).any():
-            raise DataError("The model's scores are not numbers (NaN found): it has diverged. Train it anew.")
-        return numbers, scores
-
-    def _best(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
-        if not questions:
-            return []
-        if len(questions) == 1 and len(questions[0].history):
-            return [self._best_alone(questions[0])]
-        histories = _joined([question.history for question in questions])
-        excluded = _joined([question.exclude for question in questions])
-        tables = self.top_rows(histories, excluded, max(question.k for question in questions))
-        answers = []
-        for question, numbers, scores in zip(questions, *tables, strict=True):
-            found = np.count_nonzero(numbers[: question.k])
-            answers.append((numbers[:found], scores[:found]))
-        return answers
-
-    def _best_alone(self, question: Question) -> tuple[Numbers, Scores]:
-        """One history needs no tables to be sorted into and out of; without them, it is answered a tenth sooner."""
-        recent, excluded = _joined([question.history[-self.max_history :]]), _joined([question.exclude])
-        numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self.catalogue)))
-        found = np.count_nonzero(scores[0] > -np.inf)
-        return numbers[0, :found], scores[0, :found]
-
-    def _best_allowed(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
-        """Only the allowed items are scored, however many there are."""
-        if not questions:
-            return []
-        answers = []
-        queries = self._queries([question.history for question in questions])
-        for question, query in zip(questions, queries, strict=True):
-            assert question.allow is not None
-            candidates = np.setdiff1d(question.allow, question.exclude)
-            scores = self._scores(candidates, query) if len(question.history) else self._counts(candidates)
-            best = np.argsort(-scores, kind="stable")[: question.k]
-            answers.append((candidates[best], scores[best]))
-        return answers
-
-    def _scores(self, numbers: Numbers, query: NDArray[np.float32]) -> Scores:
-        # Not a matrix product: NumPy's would take as many threads as there are processors.
-        scores: Scores = np.einsum("nd,d->n", self._engine.rows[numbers - 1], query)
-        return scores + self._engine.bias[numbers - 1]
-
-    def _counts(self, numbers: Numbers) -> Scores:
-        return self.catalogue.counts[numbers - 1].astype(np.float32)
-
-    def _queries(self, histories: Sequence[Numbers]) -> NDArray[np.float32]:
-        """The query of each history, [rows, D]."""
-        recent = _joined(histories).newest(self.max_history)
-        order = np.argsort(-recent.lengths, kind="stable")
-        queries = np.empty((len(recent), self._engine.rows.shape[1]), np.float32)
-        queries[order] = self._engine.queries(recent[order])
-        return queries
-
-    def answer(self, question: Question, unknown: list[str], found: tuple[Numbers, Scores]) -> Recommendation:
+    def answer(self, question: Question, unknown: list[Id], found: tuple[Numbers, Scores]) -> Recommendation:
         """What `top` found for a question, in original ids; `unknown` as `question` gave it."""
         return Recommendation(
-            items=self._items(*found),
+            items=items_of(self.catalogue, *found),
             used=min(len(question.history), self.max_history),
             unknown_items=unknown,
             fallback=None if len(question.history) else POPULAR,
         )
 
-    def _items(self, numbers: Numbers, scores: Scores) -> list[Item]:
-        return [self._item(*each) for each in zip(numbers.tolist(), scores.tolist(), strict=True)]
+    def rank(self, history: History, items: Iterable[ItemId]) -> Recommendation:
+        """The named items, best first; unknown ones are left out and reported.
 
-    def _item(self, number: int, score: float) -> Item:
-        return Item(self.catalogue.id_of(number), self.catalogue.title_of(number), score)
+        Parameters
+        ----------
+        history
+            Item ids, oldest first.
+        items
+            Ids of the items to rank.
+        """
+        numbers, unknown = self._history(history)
+        candidates, unknown_candidates = self.catalogue.numbers(items, "items")
+        question = Question(numbers, max(1, len(candidates)), NOTHING, candidates)
+        unknown = list(dict.fromkeys([*unknown, *unknown_candidates]))
+        return self.answer(question, unknown, self.top([question])[0])
 
-    def _history(self, history: object, *row: int) -> tuple[Numbers, list[str]]:
-        """The numbers of what is known, and the ids of what is not; `row` where it is one of many histories."""
-        return self.catalogue.numbers(as_list(history, "history", *row, ordered=True), "history", *row)
+    def similar(self, item: ItemId, k: int = 10) -> Recommendation:
+        """The items whose vectors point most nearly in the same direction; the score is the cosine.
 
-    def _number(self, item: ItemId) -> int:
-        number = self.catalogue.number_of(item)
-        if number is None:
-            near = self.catalogue.near(str(item))
-            hint = (
-                f"Did you mean {self.catalogue.describe(near)}?"
-                if near
-                else f"One that it knows is {self.catalogue.id_of(1)!r}."
+        Parameters
+        ----------
+        item
+            Id of an item.
+        k
+            How many items to return, at most.
+        """
+        numbers, cosines = self.ranker.similar(self.catalogue.known(item), check_k(k))
+        return Recommendation(items_of(self.catalogue, numbers, cosines), 1, [], None)
+
+    def explain(self, history: History, item: ItemId) -> Explanation:
+        """Why an item gets its score: the effect of leaving out each action, and the attention weights.
+
+        A history without known items explains nothing: the score is then the item's popularity.
+
+        Parameters
+        ----------
+        history
+            Item ids, oldest first.
+        item
+            Id of the item whose score is explained.
+        """
+        number = self.catalogue.known(item)
+        numbers, unknown = self._history(history)
+        used = numbers[-self.max_history :]
+        score, effects, attention = self.ranker.explain(used, number)
+        (scored,) = items_of(self.catalogue, np.array([number]), np.array([score]))
+        contributions = [
+            Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), effect)
+            for each, effect in zip(used.tolist(), effects, strict=True)
+        ]
+        return Explanation(scored, contributions, attention, unknown, None if len(used) else POPULAR)
+
+    def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""
+        return self.ranker.top(questions)
+
+    @property
+    def ranker(self) -> Ranker:
+        """What answers questions about histories, in item numbers; some models answer for known users only."""
+        if self.user_scorer is not None:
+            raise UsageError(
+                f"{self.user_scorer.title} cannot answer for a history, only for users of its dataset: use "
+                "`recommend_user()`, or `recommend_many()` with the dataset."
             )
-            raise NotFoundError(f"The model knows no item {str(item)!r}. {hint}")
-        return number
+        assert self._ranker is not None
+        return self._ranker
 
-    @cached_property
-    def _norms(self) -> NDArray[np.float32]:
-        """The length of each item's vector; never 0, so that it can be divided by."""
-        squares = np.einsum("vd,vd->v", self._engine.rows, self._engine.rows)
-        norms: NDArray[np.float32] = np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
-        return norms
+    def known_dataset(self, dataset: Dataset | str | Path | None = None) -> Dataset:
+        """The dataset that the model was trained on, or `dataset` if it is given; see `recommend_user`."""
+        if dataset is None or self.user_scorer is not None:
+            if self._find_dataset is None:
+                raise UsageError("An exported model does not know users. Pass `dataset`.")
+            return self._find_dataset(dataset)
+        return dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+
+    def _history(self, history: object) -> tuple[Numbers, list[Id]]:
+        """The numbers of what is known, and the ids of what is not."""
+        return self.catalogue.numbers(as_list(history, "history", ordered=True), "history")
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether this is a model that `bert4rec export` wrote, rather than a run."""
+    """Whether this is the folder of an exported model, rather than a run."""
     return (folder / MANIFEST).is_file()
-
-
-_NOTHING = np.empty(0, np.int32)
-
-
-def check_k(k: int) -> int:
-    """Also NumPy's whole numbers are ints from here on."""
-    try:
-        if not isinstance(k, bool) and index(k) >= 1:
-            return index(k)
-    except TypeError:
-        pass
-    raise UsageError(f"k is how many items to recommend, a whole number, at least 1; found {k!r}.")
-
-
-def _joined(rows: Sequence[Numbers]) -> Histories:
-    limits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Histories(rows[0] if len(rows) == 1 else np.concatenate(rows), limits[:-1], limits[1:])

@@ -1,7 +1,5 @@
 """A trained run as it is, computed by torch: on a GPU in bfloat16, without padding, everything on the device."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -9,13 +7,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.histories import Histories
-from bert4rec.data.splits import Part
 from bert4rec.errors import UsageError
 from bert4rec.models.history_batch import PackedHistories, PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
-from bert4rec.training.device import Placement, place
-from bert4rec.training.run import Run
+from bert4rec.training.device import Placement
+from bert4rec.training.run import Run, Weights
 from bert4rec.training.specs import MODELS
 
 _TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**20}
@@ -84,20 +81,12 @@ class TorchEngine:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._placement.device)
 
 
-def load_run(path: Path, device: str) -> tuple[TorchEngine, Run]:
-    """The final model of a run."""
-    run = Run.open(path)
-    run.verify()
-    placement = place(device)
-    return TorchEngine(load_sequential(run, "test", placement.device), placement), run
-
-
-def load_sequential(run: Run, part: Part, device: torch.device) -> SequentialModel:
-    """The model to be judged on `part`; it must be one that answers for any history, not only for users it knows."""
+def load_sequential(run: Run, weights: Weights, device: torch.device) -> SequentialModel:
+    """A model that answers for any history, not only for users it was trained with."""
     spec = MODELS[run.plan.model]
     if spec.knows_users:
         raise UsageError(
             f"{spec.title} knows only the users of its dataset, so it cannot answer for a history. "
-            "Ask for one of its users with `recommend_user`."
+            "Ask for one of its users with `recommend_user()`."
         )
-    return run.load_model(part, device)
+    return run.load_model(weights, device)

@@ -217,7 +217,7 @@ class Service:
             if number is None:
                 rejected.append({"index": index, "code": "unknown_item"})
             else:
-                events.append(_to_store(event, catalogue.id_of(number)))
+                events.append(_to_store(event, str(catalogue.id_of(number))))
         new = await self._ask_store(self._commits, events) if events else []
         counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
         for result, count in (*counts.items(), ("rejected", len(rejected))):

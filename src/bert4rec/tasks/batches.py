@@ -10,7 +10,6 @@ at any step.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np

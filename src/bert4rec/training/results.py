@@ -4,7 +4,7 @@ Files of lines merge by plain concatenation, and files of ranks by copying, so r
 Ranks are what comparisons need, user by user; they are kept small, in a folder `ranks` beside the lines.
 
 Several processes, also of several commands, may add to a file at the same time: each does so under a lock, in one
-write. One that dies while it writes leaves half a line, which the next removes.
+write. One that dies while writing leaves half a line, which the next one removes.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from bert4rec.training.run import Run
 JUDGED = ("dataset", "data_checksum", "candidates_checksum", "protocol")
 """What must be the same for two results to be comparable."""
 IDENTITY = (*JUDGED, "model", "variant", "config", "seed", "stage", "split")
-"""What makes a line another result than the next one. The version of the code is told apart separately."""
+"""What makes a line a result of its own. The version of the code is compared separately."""
 
 
 def key_of(line: Mapping[str, Any]) -> str:
@@ -40,32 +40,32 @@ def append_results(path: Path, run: Run) -> None:
     lines = run.result["lines"]
     for line in lines:
         if line["split"] == "test":
-            save_ranks(ranks_path(path.parent, line), load_ranks(run.path, "test"))
+            write_ranks(ranks_path(path.parent, line), load_ranks(run.path, "test"))
     with locked(path) as file:
         append_lines(file, lines)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """The file for nobody else, made if it is not there, with whole lines only."""
+    """Open a file for this process alone; it is created if needed, and has complete lines only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
-        _mend(file)
+        _complete_lines(file)
         yield file
     finally:
         os.close(file)
 
 
 def append_lines(file: int, lines: Iterable[Mapping[str, Any]]) -> None:
-    """In one write, and on disk when this returns."""
+    """Add lines in one write; they are on disk when this returns."""
     os.write(file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     os.fsync(file)
 
 
-def _mend(file: int) -> None:
-    """Remove half a line at the end; a whole one that only lacks its end gets it."""
+def _complete_lines(file: int) -> None:
+    """Remove half a line at the end; a complete one that only lacks its line end gets it."""
     size = os.fstat(file).st_size
     text = os.pread(file, size, 0)
     if not text or text.endswith(b"\n"):
@@ -85,11 +85,11 @@ def read_results(folder: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield dict(json.loads(text))
             except ValueError as error:
-                raise DataError(f"{path}, line {number}: {error}. Remove the line, or mend it.") from error
+                raise DataError(f"{path}, line {number}: {error}. Remove or correct the line.") from error
 
 
 def read_ranks(folder: Path, line: Mapping[str, Any]) -> Ranks | None:
-    """The ranks behind a line, or None where they were not kept."""
+    """The ranks behind a line, or None if they were not kept."""
     path = ranks_path(folder, line)
     if not path.is_file():
         return None
@@ -98,11 +98,12 @@ def read_ranks(folder: Path, line: Mapping[str, Any]) -> Ranks | None:
 
 
 def ranks_path(folder: Path, line: Mapping[str, Any]) -> Path:
+    """Where the ranks behind a line are kept."""
     return folder / "ranks" / f"{key_of(line)}.npz"
 
 
-def save_ranks(path: Path, ranks: Ranks) -> None:
-    """Each in the smallest type that holds it. A name is only ever seen with all of its content."""
+def write_ranks(path: Path, ranks: Ranks) -> None:
+    """Write both in one small file, each in the smallest type that holds it. The file is always complete or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     small = {
         name: found.astype(np.min_scalar_type(int(found.max(initial=0))))

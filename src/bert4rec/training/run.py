@@ -1,173 +1,262 @@
-"""A run on disk: the settings it was started with, its weights, what it scored, and how to read them again.
+"""A run on disk: what it was asked to do, its weights and its results, and how to use them.
 
 config.json              written first: settings, seed, split, checksums of the data
 resume-STAGE.safetensors while a stage is being trained, and never afterwards
 selection.safetensors    the best weights on the validation items; they never saw those
-model.safetensors        the final weights: refitted on all but the test items, unless told not to
+model.safetensors        the final weights: refitted on all but the test items, unless `refit=False`
 progress.jsonl           loss and validation, step by step
 ranks-PART-PROTOCOL.npy  the rank of every target: comparisons need them user by user
 result.json              the metrics
 items.parquet            item number ↔ id and title
 run.json                 written last: size and checksum of everything else
+
+Opening a run and reading its results needs no torch; asking its model does.
 """
 
 import json
-import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-from bert4rec.artefact import read_manifest, verify_files, write_manifest, write_text
-from bert4rec.data.dataset import Dataset, Repeats
-from bert4rec.data.splits import Part, SplitSpec
+from bert4rec.artefact import read_manifest, refuse_existing, verify_files, write_manifest
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.leakage import too_little_to_judge
+from bert4rec.data.negatives import NegativeKind
+from bert4rec.data.splits import Part, make_split
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.evaluation.judge import has_ranks, load_ranks, save_ranks
+from bert4rec.evaluation.judge import (
+    Evaluation,
+    Metrics,
+    UserRanks,
+    has_ranks,
+    judge,
+    load_ranks,
+    metrics_of,
+    save_ranks,
+    slices_of,
+)
+from bert4rec.evaluation.metrics import metrics_at
 from bert4rec.evaluation.protocol import Ranks, Scorer
-from bert4rec.models.model import SequentialModel, make_scorer
-from bert4rec.training.checkpoint import load_tensors
-from bert4rec.training.config import RunConfig, make_config
-from bert4rec.training.device import Placement
-from bert4rec.training.specs import MODELS
+from bert4rec.extras import require_exporters, require_torch
+from bert4rec.frames import Tabular
+from bert4rec.progress import progress_bar
+from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage
 
-MANIFEST = "run.json"
-SCHEMA = 1
-Stage = Literal["selection", "refit"]
+if TYPE_CHECKING:
+    import polars as pl
+    import torch
+
+    from bert4rec.export.verify import ExportCheck
+    from bert4rec.models.model import SequentialModel
+    from bert4rec.training.device import Placement
+    from bert4rec.training.watch import Callback
+
+__all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "TrainingHistory", "Weights"]
+
+Weights = Literal["selection", "final"]
+"""`selection`: the best weights on the validation items. `final`: those that are tested and recommend."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a run is asked to do. Written to config.json before anything else happens."""
+@dataclass(frozen=True, repr=False)
+class TrainingHistory(Tabular):
+    """How the loss and the validation metric went, step by step."""
 
-    dataset: str
-    """Where the dataset was; it may have moved since, `data_checksum` tells it again."""
-    dataset_name: str
-    data_checksum: str
-    candidates_checksum: str
-    """Of the stored negatives: runs that met other candidates cannot be compared."""
-    num_users: int
-    num_items: int
-    model: str
-    """A name of `models.MODELS`."""
-    config: RunConfig
-    preset: str | None
-    seed: int
-    split: SplitSpec
-    repeats: Repeats = "exclude"
-    """Whether the model is asked about, and recommends, items of a history again: as the dataset has it."""
-    refit: bool = True
-    """Whether to train again on all but the test items once the number of steps is chosen."""
-    test: bool = True
-    """Whether to look at the test items in the end; not while settings are still being chosen."""
-    variant: str = ""
-    """What was changed in the model's code, where an experiment did so; see `train`."""
+    entries: list[dict[str, Any]]
+    """One for each validation of the selection and each mark of the refit."""
 
-    @classmethod
-    def for_dataset(
-        cls,
-        dataset: Dataset,
-        model: str,
-        config: RunConfig,
-        *,
-        preset: str | None,
-        seed: int,
-        split: SplitSpec | None,
-        refit: bool = True,
-        test: bool = True,
-        variant: str = "",
-    ) -> "Plan":
-        """A plan for this dataset, cut as it was prepared unless `split` says otherwise."""
-        return cls(
-            dataset=str(dataset.folder.absolute()),
-            dataset_name=dataset.name,
-            data_checksum=dataset.checksum,
-            candidates_checksum=dataset.candidates_checksum(),
-            num_users=dataset.num_users,
-            num_items=dataset.num_items,
-            model=model,
-            config=config,
-            preset=preset,
-            seed=seed,
-            split=split or SplitSpec(**dataset.manifest["split"]),
-            repeats=dataset.repeats,
-            refit=refit and test,
-            test=test,
-            variant=variant,
-        )
+    def __len__(self) -> int:
+        return len(self.entries)
 
-    def check_dataset(self, dataset: Dataset) -> None:
-        """Refuse to go on with, or to judge on, other data than the run was made for."""
-        if dataset.checksum != self.data_checksum:
-            raise DataError(
-                f"The run was made for {self.dataset_name} with checksum {self.data_checksum}, "
-                f"but {dataset.path} has {dataset.checksum}."
-            )
-        if dataset.candidates_checksum() != self.candidates_checksum:
-            raise DataError(f"{dataset.path} holds other stored candidates than the run was made with.")
+    def to_polars(self) -> "pl.DataFrame":
+        """`stage`, `step`, `loss`, `value` (NDCG@10 on the validation items; none in a refit) and `seconds`."""
+        import polars as pl
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "config": self.config.as_dict()}
-
-    def save(self, folder: Path) -> None:
-        write_text(
-            folder / "config.json",
-            json.dumps({"format": "bert4rec run", "schema": SCHEMA, **self.as_dict()}, indent=2),
-        )
-
-    @classmethod
-    def load(cls, folder: Path) -> "Plan":
-        path = folder / "config.json"
-        if not path.is_file():
-            raise NotFoundError(f"{folder} has no config.json: this is not a run of bert4rec.")
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            config, split = (
-                make_config(values["model"], values.pop("config")),
-                SplitSpec(**values.pop("split")),
-            )
-            del values["format"], values["schema"]
-            return cls(**values, config=config, split=split)
-        except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
-            raise DataError(f"{path} is damaged or of another version ({error}).") from error
+        columns = {
+            "stage": pl.String,
+            "step": pl.Int64,
+            "loss": pl.Float64,
+            "value": pl.Float64,
+            "seconds": pl.Float64,
+        }
+        rows = [{name: entry.get(name) for name in columns} for entry in self.entries]
+        return pl.DataFrame(rows, schema=columns)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A finished run: its settings, its results, its model."""
 
     path: Path
+    """Folder of the run."""
     plan: Plan
-    manifest: dict[str, Any]
+    """What the run was asked to do."""
+    manifest: dict[str, Any] = field(repr=False)
+    trained_on: Dataset | None = field(default=None, repr=False, compare=False)
+    """The dataset, if it is at hand; see `dataset`."""
+    keeper: object = field(default=None, repr=False, compare=False)
+    """Keeps a temporary folder for as long as the run is used."""
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
+        """Open a finished run.
+
+        Parameters
+        ----------
+        path
+            A folder that `bert4rec.train` wrote.
+        """
         folder = Path(path)
         if (folder / "config.json").is_file() and not (folder / MANIFEST).is_file():
-            dataset = Plan.load(folder).dataset
-            command = shlex.join(["bert4rec", "train", dataset, "-o", str(folder), "--resume"])
-            raise DataError(f"{folder} is unfinished. Go on with: {command}")
+            raise DataError(f"{folder} is unfinished. Continue it with `train(..., resume=True)`.")
         manifest = read_manifest(folder, MANIFEST, kind="run", schema=SCHEMA)
         return cls(folder, Plan.load(folder), manifest)
 
+    @property
+    def model(self) -> str:
+        """Name of the model, such as bert4rec."""
+        return self.plan.model
+
     @cached_property
     def result(self) -> dict[str, Any]:
+        """All that was recorded when the run was finished: a line for each evaluated part."""
         return dict(json.loads((self.path / "result.json").read_text(encoding="utf-8")))
 
     @property
-    def final_stage(self) -> Stage:
-        return "refit" if self.plan.refit else "selection"
+    def metrics(self) -> dict[str, Metrics]:
+        """The metrics as recorded: part → protocol → metric, such as `metrics["test"]["full"]["NDCG@10"]`.
+
+        There is no "test" in a run that was made with `test=False`.
+        """
+        return {line["split"]: line["metrics"] for line in self.result["lines"]}
+
+    @property
+    def history(self) -> TrainingHistory:
+        """The validations, as a table: step, loss and NDCG@10 on the validation items."""
+        path = self.path / "progress.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return TrainingHistory([json.loads(line) for line in lines])
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that the run was trained on."""
+        return self.dataset_for()
+
+    def dataset_for(self, dataset: Dataset | str | Path | None = None) -> Dataset:
+        """The dataset that the run was trained on: `dataset` if given, or from where it was. Other data is refused."""
+        if dataset is None:
+            dataset = self.trained_on or self._find_dataset()
+        opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+        self.plan.check_dataset(opened)
+        return opened
+
+    def _verified(self, dataset: Dataset | str | Path | None) -> Dataset:
+        data = self.dataset_for(dataset)
+        if data.path:
+            data.verify()
+        return data
+
+    def _find_dataset(self) -> Path:
+        if not self.plan.dataset:
+            raise NotFoundError(f"{self.path} was trained on a dataset in memory. Pass it as `dataset`.")
+        path = Path(self.plan.dataset)
+        if not path.is_dir():
+            raise NotFoundError(f"The dataset was not found at {path}. Pass `dataset`.")
+        return path
 
     def verify(self) -> None:
+        """Hash every file; raises DataError naming the first that was changed."""
         verify_files(self.path, self.manifest)
 
-    def stage_for(self, part: Part) -> Stage:
-        """The model that has not seen the targets of this part."""
-        return "selection" if part == "valid" else self.final_stage
+    @property
+    def final_stage(self) -> Stage:
+        """Which stage the final weights come from."""
+        return "refit" if self.plan.refit else "selection"
+
+    def ranks(self, split: Part = "test") -> UserRanks:
+        """The rank of every user's target, as recorded.
+
+        Parameters
+        ----------
+        split
+            "test" or "valid".
+        """
+        found = load_ranks(self.path, split)
+        try:
+            dataset = self.dataset_for()
+        except (NotFoundError, DataError):
+            return UserRanks(None, found.sampled, found.full)
+        targets = make_split(dataset, self.plan.split).targets(split)
+        # Runs of before repeats were told apart may have been asked about other users.
+        users = dataset.users()["id"].gather(targets.users) if len(targets) == len(found.full) else None
+        return UserRanks(users, found.sampled, found.full)
+
+    def evaluate(
+        self,
+        split: Part = "test",
+        k: Iterable[int] = (1, 5, 10),
+        *,
+        dataset: Dataset | str | Path | None = None,
+        negatives: NegativeKind = "popularity",
+        device: str = "auto",
+        progress: bool | None = None,
+    ) -> Evaluation:
+        """Evaluate the run under both protocols, beside POP, and by slices of user activity and item popularity.
+
+        Validation items are ranked by the weights that never saw them, test items by the final ones. If a part is
+        evaluated for the first time, its ranks are kept in the run's folder.
+
+        Parameters
+        ----------
+        split
+            Which held-out items to evaluate on: "test" or "valid".
+        k
+            Cut-offs of HR and NDCG.
+        dataset
+            The dataset, if it has moved since the training.
+        negatives
+            Which stored candidates the sampled protocol uses; ranks are kept for "popularity" only.
+        device
+            "auto", "cpu", "cuda" or "cuda:1".
+        progress
+            Whether to show a progress bar; None shows one in notebooks.
+        """
+        require_torch()
+        from bert4rec.models.pop import Pop
+        from bert4rec.training.device import place
+
+        names = metrics_at(k)
+        self.verify()
+        data, placement = self._verified(dataset), place(device)
+        cut = make_split(data, self.plan.split)
+        targets = cut.targets(split)
+        scorer = self.scorer("selection" if split == "valid" else "final", placement)
+        with progress_bar("Evaluating", "users", progress) as report:
+            counted = _counting(scorer, lambda done: report(done, len(targets)))
+            ranks = judge(counted, data, cut, split, placement.device.type, negatives)
+        if negatives == "popularity":
+            self.keep_ranks(split, ranks)
+        pop = Pop.fit(data, cut.training_end(split))
+        return Evaluation(
+            dataset=data.name,
+            model=self.plan.model,
+            stage="selection" if split == "valid" else self.final_stage,
+            split=split,
+            repeats=data.repeats,
+            users=len(targets),
+            left_out=targets.left_out,
+            metrics=metrics_of(ranks, names),
+            slices=slices_of(ranks, data, cut, split, names),
+            pop=metrics_of(judge(make_scorer(pop), data, cut, split, candidates=negatives), names),
+            warnings=too_little_to_judge(data, targets),
+        )
 
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
-        """Add the ranks of a part that was not judged before; what the run found is never replaced.
+        """Add the ranks of a part that was not evaluated before; what the run found is never replaced.
 
         Unless it was asked about other targets, before repeats were told apart.
         """
@@ -175,20 +264,133 @@ class Run:
             save_ranks(self.path, part, ranks)
             write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
-    def load_model(self, part: Part, device: torch.device) -> SequentialModel:
-        """The model to be judged on `part`, ready to score."""
-        if self.plan.variant:
-            raise UsageError(
-                f"{self.path} holds a variant of {self.plan.model}, for study only: {self.plan.variant}."
-            )
-        name = "selection.safetensors" if part == "valid" else "model.safetensors"
-        tensors, _ = load_tensors(self.path / name)
+    def load_model(self, weights: Weights, device: "torch.device") -> "SequentialModel":
+        """The model with one of its two sets of weights, ready to score."""
+        require_torch()
+        from bert4rec.training.checkpoint import load_tensors
+        from bert4rec.training.specs import MODELS
+
         plan = self.plan
+        if plan.variant:
+            raise UsageError(f"{self.path} holds a variant of {plan.model}, for study only: {plan.variant}.")
+        name = "selection.safetensors" if weights == "selection" else "model.safetensors"
+        tensors, _ = load_tensors(self.path / name)
         model = MODELS[plan.model].build(plan.num_users, plan.num_items, plan.config.model)
         model.load_state_dict(tensors)
         return model.to(device).eval()
 
-    def scorer(self, part: Part, placement: Placement) -> Scorer:
-        """The model to be judged on `part`, as evaluation wants it."""
-        model = self.load_model(part, placement.device)
-        return make_scorer(model, placement.dtype)
+    def scorer(self, weights: Weights, placement: "Placement") -> Scorer:
+        """The model with one of its two sets of weights, as evaluation uses it."""
+        from bert4rec.models.model import make_scorer
+
+        return make_scorer(self.load_model(weights, placement.device), placement.dtype)
+
+    def refit(
+        self,
+        folder: str | Path | None = None,
+        *,
+        dataset: Dataset | str | Path | None = None,
+        device: str = "auto",
+        compile: bool = True,  # noqa: A002 (the public name)
+        overwrite: bool = False,
+        results: str | Path | None = None,
+        track: Literal["tensorboard", "mlflow"] | None = None,
+        progress: bool | None = None,
+        callback: "Callback | None" = None,
+    ) -> "Run":
+        """Finish what `test=False` or `refit=False` left out: train on all but the test items, then test once.
+
+        Settings, seed and data are those of this run, and its selection is reused: the result is the same as that of
+        `train(..., refit=True, test=True)`.
+
+        Parameters
+        ----------
+        folder
+            Folder of the new run; None keeps it in a temporary folder for as long as the new run is used.
+        dataset
+            The dataset, if it has moved since the training.
+        device, compile, overwrite, results, track, progress, callback
+            As in `bert4rec.train`.
+        """
+        from bert4rec.training.launch import refit_run
+
+        return refit_run(
+            self,
+            folder,
+            dataset=self.dataset_for(dataset),
+            device=device,
+            compile_step=compile,
+            overwrite=overwrite,
+            results=results,
+            track=track,
+            progress=progress,
+            callback=callback,
+        )
+
+    def export(
+        self,
+        folder: str | Path,
+        *,
+        int8: bool = False,
+        verify: bool = False,
+        samples: bool = False,
+        dataset: Dataset | str | Path | None = None,
+        overwrite: bool = False,
+        callback: "Callable[[ExportCheck], object] | None" = None,
+    ) -> Path:
+        """Write the final model as a folder that is served, and recommends, without torch.
+
+        Parameters
+        ----------
+        folder
+            Folder of the model.
+        int8
+            Store and multiply the encoder's matrices as whole numbers: faster, a little less exact. Always verified,
+            and refused if it costs more than 1% of NDCG@10.
+        verify
+            Evaluate the exported model beside the run on the validation items, and refuse it if it is worse.
+        samples
+            Also write the histories of a few users, so that the service's page can show them. Everybody who may use
+            the service will see them.
+        dataset
+            The dataset to verify on and to take samples from, if it has moved since the training.
+        overwrite
+            Replace the folder if it exists.
+        callback
+            Hears how the exported model compares with the run, if it is verified.
+        """
+        require_torch()
+        require_exporters()
+        from bert4rec.export import verify as verification
+        from bert4rec.export.exporter import check_exportable, export_run
+        from bert4rec.recommend.onnx_engine import MANIFEST as MODEL_MANIFEST
+        from bert4rec.training.specs import MODELS
+
+        target, spec = Path(folder), MODELS[self.plan.model]
+        refuse_existing(target, MODEL_MANIFEST, overwrite=overwrite)
+        check_exportable(spec.network, spec.title)
+        self.verify()
+        if verify or int8:
+            check = verification.compare_export(self, self._verified(dataset), int8=int8)
+            if callback:
+                callback(check)
+            if not check.is_good:
+                advice = " Try `int8=False`." if int8 else ""
+                raise UsageError(f"The export loses too much and was not written.{advice}")
+        sampled_from = self.dataset_for(dataset) if samples else None
+        export_run(self, target, int8=int8, sampled_from=sampled_from, overwrite=overwrite)
+        return target
+
+
+def _counting(scorer: Scorer, report: Callable[[int], None]) -> Scorer:
+    """The same scorer; `report` hears how many users it has scored."""
+    done = 0
+
+    def scores(users: NDArray[np.int64], histories: Any) -> Any:
+        nonlocal done
+        found = scorer(users, histories)
+        done += len(users)
+        report(done)
+        return found
+
+    return scores

@@ -48,6 +48,11 @@ class ModelSpec:
         """Whether it learns something about each user, and so can answer only for those it was trained with."""
         return self.network.knows_users
 
+    @property
+    def needs_users(self) -> bool:
+        """Whether it answers only for users it was trained with, not for any history."""
+        return self.task in (PairTask, CountingTask)
+
     def build(
         self,
         num_users: int,

@@ -5,7 +5,6 @@
 Then, once, the test items are looked at.
 """
 
-import hashlib
 import json
 import shutil
 import time
@@ -317,11 +316,7 @@ class _Trainer:
         self._checkpoint(stage).unlink(missing_ok=True)
 
     def _tag(self, stage: Stage) -> str:
-        decisive = replace(self.plan, dataset="", preset=None).as_dict()
-        # The candidates tell, and runs that were begun before it was recorded can be resumed.
-        del decisive["repeats"]
-        plan = json.dumps([stage, decisive], sort_keys=True)
-        return hashlib.sha256(plan.encode()).hexdigest()
+        return self.plan.tag(stage)
 
 
 @dataclass

@@ -25,7 +25,7 @@ def cases(facts: DatasetFacts) -> list[Case]:
 def measure(run: Run, dataset: Dataset, placement: Placement) -> dict[str, Any]:
     """The model of the selection stage on the test items: trained without the validation items."""
     split = make_split(dataset, run.plan.split)
-    ranks = judge(run.scorer("valid", placement), dataset, split, "test", placement.device.type)
+    ranks = judge(run.scorer("selection", placement), dataset, split, "test", placement.device.type)
     selection = run.result["lines"][0]
     kept = {name: selection[name] for name in ("stage", "steps", "train_seconds")}
     return {**kept, "ranks": ranks}

@@ -50,7 +50,7 @@ def measure(run: Run, dataset: Dataset, placement: Placement) -> dict[str, Any]:
     long_enough = np.flatnonzero(histories.lengths >= POSITIONS - 1)
     recent = histories[long_enough].newest(POSITIONS - 1).padded(POSITIONS - 1)
     shown = np.argsort(recent.mean(axis=1), kind="stable")[:EXAMPLES]
-    model: Any = run.load_model("test", placement.device)
+    model: Any = run.load_model("final", placement.device)
     inputs = histories[long_enough].newest(model.config.max_length - 1).padded(model.config.max_length - 1)
     total: Any = 0.0
     for first in range(0, len(inputs), USERS_AT_ONCE):

@@ -18,7 +18,7 @@ from bert4rec.paper.experiments.cases import DatasetFacts
 from bert4rec.paper.experiments.figure2 import wanted_titles
 from bert4rec.paper.runs.jobs import mark_of
 from bert4rec.training.code_mark import code_checksum
-from bert4rec.training.results import append_lines, locked, ranks_path, read_results, save_ranks
+from bert4rec.training.results import append_lines, locked, ranks_path, read_results, write_ranks
 
 Line = dict[str, Any]
 ANY_CODE = {"versions": {"code": ""}}
@@ -58,7 +58,7 @@ class Ledger:
         quick = {"quick": True} if self.quick else {}
         marked = {mark_of(line): {**line, **quick} for line in lines}
         for mark, found in (ranks or {}).items():
-            save_ranks(ranks_path(self.folder, marked[mark]), found)
+            write_ranks(ranks_path(self.folder, marked[mark]), found)
         with locked(self.folder / _file_name(lines[0]["dataset"])) as file:
             os.lseek(file, 0, os.SEEK_SET)
             with os.fdopen(os.dup(file), encoding="utf-8") as reader:
@@ -106,11 +106,11 @@ def describe(dataset: Dataset, ledger: Ledger) -> None:
 
 
 def _titles(dataset: Dataset, items: list[int]) -> dict[str, str]:
-    if not items or not (dataset.path / "items.parquet").is_file():
+    if not items:
         return {}
     try:
         table = dataset.items()
-    except ImportError:
+    except (ImportError, OSError):
         return {}
     if "title" not in table.columns:
         return {}

@@ -1,0 +1,17 @@
+"""Libraries that are optional to install, and what to say if one is missing."""
+
+from importlib.util import find_spec
+
+from bert4rec.errors import UsageError
+
+
+def require_torch() -> None:
+    """Refuse to go on without PyTorch; does not load it."""
+    if find_spec("torch") is None:
+        raise UsageError("PyTorch is required: pip install 'bert4rec[train]'.")
+
+
+def require_exporters() -> None:
+    """Refuse to go on without what an export needs; does not load it."""
+    if not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
+        raise UsageError("ONNX is required: pip install 'bert4rec[export,serve]'.")

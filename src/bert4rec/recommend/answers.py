@@ -1,0 +1,170 @@
+"""What a recommender is asked and what it answers: original ids in, original ids out."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.frames import Tabular
+from bert4rec.recommend.catalogue import Catalogue, Id
+from bert4rec.recommend.engine import Numbers, Scores
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ItemId = str | int | float | UUID | np.generic
+"""6, 6.0 and "6" name the same item."""
+History = Iterable[ItemId]
+"""A list, a tuple, an array, a column of a table; oldest item first."""
+POPULAR = "popular"
+"""The fallback's name: without a known item in the history, the most popular items are the answer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What should follow one history. All arrays hold item numbers."""
+
+    history: Numbers
+    """Oldest first. If it is empty, the most popular items are the answer."""
+    k: int
+    exclude: Numbers
+    """Never recommended."""
+    allow: Numbers | None = None
+    """If given, nothing else is recommended."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One recommended item. Scores can be compared within an answer, not between answers."""
+
+    item_id: Id
+    """As the log had it: an integer or a text."""
+    title: str | None
+    score: float
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Items, best first, and what they are based on."""
+
+    items: list[Item]
+    used: int
+    """How many items of the history the model looked at: the newest that it knows."""
+    unknown_items: list[Id]
+    """Ids in the question that the model does not know, as they were given; they were skipped."""
+    fallback: str | None
+    """"popular" if the history held nothing known, so that the most popular items are the answer."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one action of the history did for an item's score."""
+
+    item_id: Id
+    title: str | None
+    effect: float
+    """How much the score falls when this action is left out; below 0 if it counts against the item."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an item gets its score."""
+
+    item: Item
+    contributions: list[Contribution]
+    """One for each action the model looked at, oldest first."""
+    attention: NDArray[np.float32] | None
+    """[layers, heads, actions + 1]: how much the next place looks at each action and, last, at itself."""
+    unknown_items: list[Id]
+    """Ids of the history that the model does not know; they were skipped."""
+    fallback: str | None
+    """"popular" if the history held nothing known, so that the score is the item's count."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Recommendations(Tabular):
+    """The recommendations of many users: a sequence with one `Recommendation` for each user, and a table.
+
+    It is not a `collections.abc.Sequence`, which polars would take for a list of rows.
+    """
+
+    users: "pl.Series"
+    """Ids of the users, in the order of the answers; of a plain list of histories, their places from 0."""
+    numbers: Numbers
+    """[users, k]: numbers of the recommended items, best first; 0 if fewer could be recommended."""
+    scores: Scores
+    """[users, k]"""
+    used: NDArray[np.int64]
+    """How many items of each history the model looked at."""
+    is_fallback: NDArray[np.bool_]
+    """Whose history held nothing known, so that they get the most popular items."""
+    unknown: dict[int, list[Id]]
+    """Place of a user → ids of the history that the model does not know."""
+    catalogue: Catalogue
+    unknown_options: list[Id] = field(default_factory=list)
+    """Ids in `allow` and `deny` that the model does not know."""
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __iter__(self) -> Iterator[Recommendation]:
+        return (self[place] for place in range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Recommendation: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Recommendation]: ...
+
+    def __getitem__(self, place: int | slice) -> Recommendation | list[Recommendation]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        row = range(len(self))[place]
+        found = np.count_nonzero(self.numbers[row])
+        return Recommendation(
+            items_of(self.catalogue, self.numbers[row, :found], self.scores[row, :found]),
+            int(self.used[row]),
+            list(dict.fromkeys([*self.unknown.get(row, []), *self.unknown_options])),
+            POPULAR if self.is_fallback[row] else None,
+        )
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each recommended item: `user`, `rank` (from 1), `item`, `title` if known, `score`, `fallback`."""
+        return table_of(self.users, self.numbers, self.scores, self.is_fallback, self.catalogue, titles=True)
+
+
+def items_of(catalogue: Catalogue, numbers: Numbers, scores: Scores) -> list[Item]:
+    """Item numbers and their scores, in original ids."""
+    return [
+        Item(catalogue.id_of(number), catalogue.title_of(number), score)
+        for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def table_of(
+    users: "pl.Series",
+    numbers: Numbers,
+    scores: Scores,
+    is_fallback: NDArray[np.bool_],
+    catalogue: Catalogue,
+    *,
+    titles: bool,
+) -> "pl.DataFrame":
+    """A row for each recommended item, user after user, best first."""
+    import polars as pl
+
+    rows, places = np.nonzero(numbers)
+    chosen = numbers[rows, places] - 1
+    items = pl.Series("item", catalogue.ids, dtype=pl.String).gather(chosen)
+    columns = {
+        "user": users.gather(rows),
+        "rank": (places + 1).astype(np.int32),
+        "item": items.cast(pl.Int64) if catalogue.whole_numbers else items,
+    }
+    if titles and catalogue.titles:
+        columns["title"] = pl.Series("title", catalogue.titles, dtype=pl.String).gather(chosen)
+    table = pl.DataFrame({**columns, "score": scores[rows, places], "fallback": is_fallback[rows]})
+    return table.with_columns(fallback=pl.when("fallback").then(pl.lit(POPULAR)))

@@ -1,0 +1,149 @@
+"""The best items for histories, in item numbers alone; `Recommender` translates them from and to ids."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.data.histories import Histories
+from bert4rec.errors import DataError
+from bert4rec.recommend.answers import Question
+from bert4rec.recommend.engine import Engine, Numbers, Scores
+
+NOTHING = np.empty(0, np.int32)
+
+
+class Ranker:
+    """An engine, and popularity for histories that hold nothing it knows."""
+
+    def __init__(self, engine: Engine, counts: NDArray[np.int64]) -> None:
+        self.engine, self._item_counts = engine, counts
+
+    def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""
+        among_all = iter(self._best([each for each in questions if each.allow is None]))
+        among_allowed = iter(self._best_allowed([each for each in questions if each.allow is not None]))
+        return [next(among_all if each.allow is None else among_allowed) for each in questions]
+
+    def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
+
+        They have no more columns than there are items. `excluded` has for each history the numbers never to be
+        recommended.
+        """
+        num_items = len(self._item_counts)
+        k = min(k, num_items)
+        numbers = np.zeros((len(histories), k), np.int32)
+        scores = np.full((len(histories), k), -np.inf, np.float32)
+        recent = histories.newest(self.engine.max_history)
+        order = np.argsort(-recent.lengths, kind="stable")
+        num_warm = np.count_nonzero(recent.lengths)
+        rows, cold = order[:num_warm], order[num_warm:]
+        if len(rows):
+            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
+            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
+        for row in cold:
+            not_these = excluded[row : row + 1].flat()[1]
+            # The order of the numbers is that of popularity.
+            popular = np.arange(1, min(num_items, k + len(not_these)) + 1, dtype=np.int32)
+            popular = np.setdiff1d(popular, not_these)[:k]
+            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, self._counts(popular)
+        return numbers, scores
+
+    def similar(self, number: int, k: int) -> tuple[Numbers, Scores]:
+        """The items whose vectors point most nearly in the same direction, and the cosines."""
+        rows = self.engine.rows
+        scores = np.einsum("vd,d->v", rows, rows[number - 1])
+        scores /= self._norms * self._norms[number - 1]
+        scores[number - 1] = -np.inf
+        k = min(k, len(scores) - 1)
+        best = np.argpartition(-scores, k)[:k]
+        best = best[np.argsort(-scores[best], kind="stable")]
+        return (best + 1).astype(np.int32), scores[best]
+
+    def explain(self, history: Numbers, number: int) -> tuple[float, list[float], NDArray[np.float32] | None]:
+        """The score of an item, how much it falls without each action, and the attention weights."""
+        if not len(history):
+            return float(self._item_counts[number - 1]), [], None
+        without = [np.delete(history, place) for place in range(len(history))]
+        queries = self._queries([history, *without])
+        whole, *lessened = queries @ self.engine.rows[number - 1] + self.engine.bias[number - 1]
+        effects = [float(whole - score) for score in lessened]
+        return float(whole), effects, self.engine.attention(history)
+
+    def _engine_top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+        numbers, scores = self.engine.top(histories, excluded, k)
+        refuse_nan(scores)
+        return numbers, scores
+
+    def _best(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        if not questions:
+            return []
+        if len(questions) == 1 and len(questions[0].history):
+            return [self._best_alone(questions[0])]
+        histories = join([question.history for question in questions])
+        excluded = join([question.exclude for question in questions])
+        tables = self.top_rows(histories, excluded, max(question.k for question in questions))
+        answers = []
+        for question, numbers, scores in zip(questions, *tables, strict=True):
+            found = np.count_nonzero(numbers[: question.k])
+            answers.append((numbers[:found], scores[:found]))
+        return answers
+
+    def _best_alone(self, question: Question) -> tuple[Numbers, Scores]:
+        """One history needs no tables to be sorted into and out of; without them, it is answered a tenth sooner."""
+        recent, excluded = join([question.history[-self.engine.max_history :]]), join([question.exclude])
+        numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self._item_counts)))
+        found = np.count_nonzero(scores[0] > -np.inf)
+        return numbers[0, :found], scores[0, :found]
+
+    def _best_allowed(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """Only the allowed items are scored, however many there are."""
+        if not questions:
+            return []
+        answers = []
+        queries = self._queries([question.history for question in questions])
+        for question, query in zip(questions, queries, strict=True):
+            assert question.allow is not None
+            candidates = np.setdiff1d(question.allow, question.exclude)
+            scores = self._scores(candidates, query) if len(question.history) else self._counts(candidates)
+            best = np.argsort(-scores, kind="stable")[: question.k]
+            answers.append((candidates[best], scores[best]))
+        return answers
+
+    def _scores(self, numbers: Numbers, query: NDArray[np.float32]) -> Scores:
+        # Not a matrix product: NumPy's would take as many threads as there are processors.
+        scores: Scores = np.einsum("nd,d->n", self.engine.rows[numbers - 1], query)
+        return scores + self.engine.bias[numbers - 1]
+
+    def _counts(self, numbers: Numbers) -> Scores:
+        return self._item_counts[numbers - 1].astype(np.float32)
+
+    def _queries(self, histories: Sequence[Numbers]) -> NDArray[np.float32]:
+        """The query of each history, [rows, D]."""
+        recent = join(histories).newest(self.engine.max_history)
+        order = np.argsort(-recent.lengths, kind="stable")
+        queries = np.empty((len(recent), self.engine.rows.shape[1]), np.float32)
+        queries[order] = self.engine.queries(recent[order])
+        return queries
+
+    @cached_property
+    def _norms(self) -> NDArray[np.float32]:
+        """The length of each item's vector; never 0, so that it can be divided by."""
+        squares = np.einsum("vd,vd->v", self.engine.rows, self.engine.rows)
+        norms: NDArray[np.float32] = np.sqrt(np.maximum(squares, np.finfo(np.float32).tiny))
+        return norms
+
+
+def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
+    """A model that has diverged must not recommend."""
+    if np.isnan(scores).any():
+        raise DataError("The model's scores are not numbers (NaN found): it has diverged. Train it again.")
+
+
+def join(rows: Sequence[Numbers]) -> Histories:
+    """Rows of item numbers, end to end."""
+    limits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Histories(rows[0] if len(rows) == 1 else np.concatenate(rows), limits[:-1], limits[1:])

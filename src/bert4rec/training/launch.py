@@ -1,0 +1,109 @@
+"""Start a run as its caller wants it: where, who watches, what is kept beside it."""
+
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import Any, Literal
+
+from bert4rec.artefact import held
+from bert4rec.data.dataset import Dataset
+from bert4rec.errors import UsageError
+from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.device import place
+from bert4rec.training.plan import Plan, clear_run
+from bert4rec.training.results import append_results
+from bert4rec.training.run import Run
+from bert4rec.training.tracking import make_tracker
+from bert4rec.training.train import Listener, RunContext, train
+from bert4rec.training.watch import Callback, Watch
+
+
+class TemporaryFolder:
+    """A folder that is removed once nothing refers to this object any more."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="bert4rec-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def launch(
+    dataset: Dataset,
+    folder: str | Path | None,
+    plan: Plan,
+    *,
+    device: str = "auto",
+    compile_step: bool = True,
+    resume: bool = False,
+    overwrite: bool = False,
+    results: str | Path | None = None,
+    track: Literal["tensorboard", "mlflow"] | None = None,
+    progress: bool | None = None,
+    callback: Callback | None = None,
+    listener: Listener | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    began: float | None = None,
+    selection_of: Run | None = None,
+) -> Run:
+    """Train what `plan` asks for. The parameters are those of `bert4rec.train`.
+
+    `began` is when the caller began, for the time that is reported. The selection of `selection_of` is reused.
+    """
+    placement = place(device)
+    if dataset.path:
+        dataset.verify()
+    keeper = TemporaryFolder() if folder is None else None
+    # Comparisons call a run by its folder, so a temporary one is called by its model.
+    target = keeper.path / plan.model if keeper else Path(folder or "")
+    with held(target, wait=False):
+        if not resume:
+            clear_run(target, overwrite=overwrite)
+        if selection_of:
+            _copy_selection(selection_of, target, plan)
+        with (
+            make_tracker(track, target) as tracker,
+            Watch(
+                callback=callback,
+                listener=listener,
+                tracker=tracker,
+                should_stop=should_stop,
+                progress=progress,
+            ) as watch,
+        ):
+            since = time.perf_counter() if began is None else began
+            context = RunContext(placement, watch, compile_step, watch.should_stop, since)
+            run = train(dataset, target, plan, context)
+    if results:
+        _add_to(Path(results), run)
+    return replace(run, trained_on=dataset, keeper=keeper)
+
+
+def refit_run(run: Run, folder: str | Path | None, *, dataset: Dataset, **options: Any) -> Run:
+    """What `Run.refit` does."""
+    if run.plan.refit and run.plan.test:
+        raise UsageError(f"{run.path} was refitted and tested already.")
+    if run.plan.variant:
+        raise UsageError(f"{run.path} holds a variant of {run.plan.model}, which cannot be refitted.")
+    run.verify()
+    where = str(dataset.path.absolute()) if dataset.path else ""
+    plan = replace(run.plan, dataset=where, refit=True, test=True)
+    return launch(dataset, folder, plan, selection_of=run, **options)
+
+
+def _copy_selection(run: Run, folder: Path, plan: Plan) -> None:
+    """The selection depends on neither the refit nor the test, so it is the same in a run that has both."""
+    tensors, state = load_tensors(run.path / "selection.safetensors")
+    save_tensors(folder / "selection.safetensors", tensors, {**state, "tag": plan.tag("selection")})
+    if (run.path / "progress.jsonl").exists():
+        shutil.copyfile(run.path / "progress.jsonl", folder / "progress.jsonl")
+
+
+def _add_to(results: Path, run: Run) -> None:
+    """Add the run's lines unless they are there: an earlier call may have been killed before or after it did so."""
+    there = set(results.read_text(encoding="utf-8").splitlines()) if results.exists() else set()
+    if not all(dumps(line, ensure_ascii=False) in there for line in run.result["lines"]):
+        append_results(results, run)

@@ -1,0 +1,141 @@
+"""What a run is asked to do, and which folder it may be written to. Needs no torch."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from bert4rec.artefact import refuse_existing, write_text
+from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.splits import SplitSpec
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.training.config import RunConfig, make_config
+
+MANIFEST = "run.json"
+SCHEMA = 1
+Stage = Literal["selection", "refit"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is asked to do. Written to config.json before anything else happens."""
+
+    dataset: str
+    """Where the dataset was, or empty if it was in memory. It may have moved since; `data_checksum` identifies it."""
+    dataset_name: str
+    data_checksum: str
+    candidates_checksum: str
+    """Of the stored negatives: runs that met other candidates cannot be compared."""
+    num_users: int
+    num_items: int
+    model: str
+    """Name of the model, such as bert4rec."""
+    config: RunConfig
+    """All settings."""
+    preset: str | None
+    """Name of the preset that the settings started from."""
+    seed: int
+    split: SplitSpec
+    repeats: Repeats = "exclude"
+    """Whether the model is asked about, and recommends, items of a history again: as the dataset has it."""
+    refit: bool = True
+    """Whether to train again on all but the test items once the number of steps is chosen."""
+    test: bool = True
+    """Whether to look at the test items in the end; not while settings are still being chosen."""
+    variant: str = ""
+    """What was changed in the model's code, if an experiment changed something; see `train`."""
+
+    @classmethod
+    def for_dataset(
+        cls,
+        dataset: Dataset,
+        model: str,
+        config: RunConfig,
+        *,
+        preset: str | None,
+        seed: int,
+        split: SplitSpec | None,
+        refit: bool = True,
+        test: bool = True,
+        variant: str = "",
+    ) -> "Plan":
+        """A plan for this dataset, split as it was prepared unless `split` says otherwise."""
+        return cls(
+            dataset=str(dataset.path.absolute()) if dataset.path else "",
+            dataset_name=dataset.name,
+            data_checksum=dataset.checksum,
+            candidates_checksum=dataset.candidates_checksum(),
+            num_users=dataset.num_users,
+            num_items=dataset.num_items,
+            model=model,
+            config=config,
+            preset=preset,
+            seed=seed,
+            split=split or SplitSpec(**dataset.manifest["split"]),
+            repeats=dataset.repeats,
+            refit=refit and test,
+            test=test,
+            variant=variant,
+        )
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Refuse to go on with, or to evaluate on, other data than the run was made for."""
+        where = dataset.path or "the dataset in memory"
+        if dataset.checksum != self.data_checksum:
+            raise DataError(
+                f"The run was made for {self.dataset_name} with checksum {self.data_checksum}, "
+                f"but {where} has {dataset.checksum}."
+            )
+        if dataset.candidates_checksum() != self.candidates_checksum:
+            raise DataError(f"{where} has other stored candidates than the run was made with.")
+
+    def tag(self, stage: Stage) -> str:
+        """Identifies the weights of a stage: everything that decides them, and nothing else."""
+        decisive = replace(self, dataset="", preset=None).as_dict()
+        # The candidates tell, and runs that were begun before it was recorded can go on.
+        del decisive["repeats"]
+        return hashlib.sha256(json.dumps([stage, decisive], sort_keys=True).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "config": self.config.as_dict()}
+
+    def save(self, folder: Path) -> None:
+        """Write config.json."""
+        content = {"format": "bert4rec run", "schema": SCHEMA, **self.as_dict()}
+        write_text(folder / "config.json", json.dumps(content, indent=2))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Plan":
+        """Read config.json."""
+        path = folder / "config.json"
+        if not path.is_file():
+            raise NotFoundError(f"{folder} has no config.json: this is not a run of bert4rec.")
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            config = make_config(values["model"], values.pop("config"))
+            split = SplitSpec(**values.pop("split"))
+            del values["format"], values["schema"]
+            return cls(**values, config=config, split=split)
+        except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
+            raise DataError(f"{path} is damaged or of another version ({error}).") from error
+
+
+def refuse_run(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that a new run must not be written to."""
+    if (folder / "config.json").exists() and not (folder / MANIFEST).exists() and not overwrite:
+        raise UsageError(
+            f"{folder} holds an unfinished run. Continue it with `resume=True`, or start again with `overwrite=True`."
+        )
+    refuse_existing(folder, "config.json", overwrite=overwrite)
+
+
+def clear_run(folder: Path, *, overwrite: bool) -> None:
+    """Make room for a new run if that is allowed. The folder itself stays, because it may be locked."""
+    left = list(folder.iterdir()) if folder.is_dir() else []
+    if left or folder.is_file():
+        refuse_run(folder, overwrite=overwrite)
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,147 @@
+"""Who watches a training: a callback, a live line in a notebook, a tracker."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from bert4rec.progress import is_notebook, is_shown
+from bert4rec.training.plan import Stage
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from bert4rec.training.loop import TrainingProgress
+    from bert4rec.training.tracking import Tracker
+    from bert4rec.training.train import Listener, Throughput
+
+log = logging.getLogger("bert4rec")
+_WARNING = "Warning: "
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """How training stands, about once a second and at every validation."""
+
+    stage: Stage | None
+    """"selection" or "refit"; None before training begins."""
+    step: int
+    steps: int
+    """How many steps this stage has at most."""
+    loss: float | None
+    """Mean training loss since the last validation."""
+    value: float | None
+    """NDCG@10 of the last validation."""
+    seconds_left: float | None
+    """Of all that is still to come, if nothing ends early."""
+    message: str | None
+    """What has just begun or was just found, in a sentence; None in plain reports of progress."""
+
+    def __str__(self) -> str:
+        if self.message:
+            return self.message
+        parts = [f"{self.stage}: step {self.step:,} of {self.steps:,}"]
+        parts += [f"loss {self.loss:.3f}"] if self.loss is not None else []
+        parts += [f"NDCG@10 {self.value:.4f}"] if self.value is not None else []
+        parts += [f"{timedelta(seconds=round(self.seconds_left))} left"] if self.seconds_left else []
+        return ", ".join(parts)
+
+
+Callback = Callable[[TrainingStatus], object]
+"""Hears how training stands; training stops with a checkpoint if it returns True or raises KeyboardInterrupt."""
+
+
+class Watch:
+    """The listener of a run that the library starts: tells everybody else who listens.
+
+    Without a `listener`, messages go to the logger "bert4rec", warnings as such.
+    """
+
+    def __init__(
+        self,
+        *,
+        callback: Callback | None,
+        listener: "Listener | None",
+        tracker: "Tracker",
+        should_stop: Callable[[], bool] | None,
+        progress: bool | None,
+    ) -> None:
+        self._callback, self._listener, self._tracker = callback, listener, tracker
+        self._ask, self._stopped = should_stop, False
+        self._progress, self._line = progress, None
+        self._stage: Stage | None = None
+        self._step, self._steps = 0, 0
+        self._loss: float | None = None
+        self._value: float | None = None
+        self._left: float | None = None
+
+    _line: "Status | None"
+
+    def __enter__(self) -> Self:
+        if self._listener is None and is_shown(self._progress):
+            from rich.console import Console
+
+            self._line = Console(stderr=not is_notebook()).status("Getting ready …")
+            self._line.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._line:
+            self._line.stop()
+
+    def should_stop(self) -> bool:
+        """Whether the callback, or the caller, has asked to stop."""
+        return self._stopped or (self._ask is not None and self._ask())
+
+    def stage(self, stage: Stage, steps: int) -> None:
+        """A stage begins."""
+        self._stage, self._step, self._steps = stage, 0, steps
+        self._loss = None
+        if self._listener:
+            self._listener.stage(stage, steps)
+        self._tell()
+
+    def progress(self, stage: Stage, progress: "TrainingProgress", pace: "Throughput") -> None:
+        """Some steps were taken, or a validation was made."""
+        last = progress.history[-1] if progress.history else {}
+        if last.get("step") == progress.step:
+            for name in last.keys() & {"loss", "value"}:
+                self._tracker(f"{stage}/{name}", last[name], progress.step)
+        self._step, self._loss, self._left = progress.step, pace.loss, pace.seconds_left
+        self._value = last.get("value", self._value)
+        if self._listener:
+            self._listener.progress(stage, progress, pace)
+        self._tell()
+
+    def busy(self, what: str, seconds_left: float) -> None:
+        """Something other than training has begun that may take minutes."""
+        self._left = seconds_left
+        if self._listener:
+            self._listener.busy(what, seconds_left)
+        self._tell(what)
+
+    def say(self, text: str) -> None:
+        """Something was found that people should know."""
+        if self._listener:
+            self._listener.say(text)
+        elif text.startswith(_WARNING):
+            log.warning(text.removeprefix(_WARNING))
+        else:
+            log.info(text)
+        self._tell(text)
+
+    def _tell(self, message: str | None = None) -> None:
+        status = TrainingStatus(
+            self._stage, self._step, self._steps, self._loss, self._value, self._left, message
+        )
+        if self._line:
+            self._line.update(str(status))
+        if self._callback:
+            try:
+                self._stopped = self._callback(status) is True or self._stopped
+            except KeyboardInterrupt:
+                self._stopped = True
