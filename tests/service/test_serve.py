@@ -1,5 +1,6 @@
 """`bert4rec.service.serve` as a library calls it: what it refuses, by the names of its parameters."""
 
+import importlib.util
 import socket
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -8,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bert4rec import service
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.service import serve
 from bert4rec.service.app import Settings, check
@@ -62,11 +62,11 @@ def test_a_run_is_refused_with_the_method_that_exports_it(tmp_path: Path) -> Non
 def test_missing_libraries_are_named_with_the_command_that_installs_them(
     monkeypatch: pytest.MonkeyPatch, exported_model: Path
 ) -> None:
-    known = service.find_spec
+    known = importlib.util.find_spec
 
     def without_uvicorn(name: str) -> ModuleSpec | None:
         return None if name == "uvicorn" else known(name)
 
-    monkeypatch.setattr(service, "find_spec", without_uvicorn)
+    monkeypatch.setattr("bert4rec.service.find_spec", without_uvicorn)
     with pytest.raises(UsageError, match=r"requires uvicorn, .*: pip install 'bert4rec\[serve\]'\.$"):
         serve(exported_model)

@@ -16,10 +16,10 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter
@@ -47,8 +47,7 @@ OTHER = "other"
 """The route of unknown paths in the metrics: each of its own would be counted without end."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A request whose body has arrived."""
 
     headers: Headers
@@ -58,14 +57,13 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """A whole response."""
 
     content: bytes
     media_type: str = "application/json"
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,8 @@ async def _unless_hung_up(work: Awaitable[Result], receive: Receive) -> Result:
         task.uncancel()
         raise ClientGoneError from None
     finally:
-        is_working = False
+        is_working = False  # it may have been called already, to run after this
+        watcher.remove_done_callback(on_disconnect)
         watcher.cancel()
 
 

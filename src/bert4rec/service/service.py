@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.recommender import Item
 from bert4rec.service import schemas as api
 from bert4rec.service.batcher import Batcher, TooLateError
 from bert4rec.service.counters import Metrics
@@ -132,7 +133,7 @@ class Service:
         return {
             "recommendation_id": new_id(),
             "model": _name(model),
-            "items": found.items,
+            "items": [_scored(item) for item in found.items],
             "context": {"source": source, "used": found.used, "unknown_items": found.unknown_items},
             "fallback": found.fallback,
         }
@@ -154,7 +155,7 @@ class Service:
         found = await self._side.ask(partial(model.recommender.explain, request.history, request.item_id))
         return {
             "model": _name(model),
-            "item": found.item,
+            "item": _scored(found.item),
             "contributions": found.contributions,
             "attention": None if found.attention is None else found.attention.tolist(),
             "unknown_items": found.unknown_items,
@@ -169,7 +170,11 @@ class Service:
         began = time.perf_counter()
         model = self._model_with(request.item_id)
         found = await self._side.ask(partial(model.recommender.similar, request.item_id, request.k))
-        return {"model": _name(model), "items": found.items, "took_ms": _milliseconds_since(began)}
+        return {
+            "model": _name(model),
+            "items": [_scored(item) for item in found.items],
+            "took_ms": _milliseconds_since(began),
+        }
 
     def _model_with(self, item_id: str | int) -> ServedModel:
         """The model, if it knows the item. The recommender would first look for what may have been meant, which
@@ -330,6 +335,11 @@ def new_id() -> str:
 def _name(model: ServedModel) -> Content:
     name, version = model.version
     return {"name": name, "version": version}
+
+
+def _scored(item: Item) -> Content:
+    # Not left to the writer of JSON, which takes four times as long for dataclasses as for dicts.
+    return {"item_id": item.item_id, "title": item.title, "score": item.score}
 
 
 def _item(catalogue: Catalogue, number: int) -> Content:
