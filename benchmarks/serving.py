@@ -156,26 +156,24 @@ def server(kind: str, model: Path, folder: Path) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
-def serve(model: Path, folder: Path, *, batched: bool) -> None:
+def run_server(model: Path, folder: Path, *, batched: bool) -> None:
     from bert4rec.recommend.recommender import Question
-    from bert4rec.service import served_models as models
-    from bert4rec.service.app import Settings
+    from bert4rec.service import serve, served_models
     from bert4rec.service.batcher import Batcher
-    from bert4rec.service.served_models import Found
-    from bert4rec.service.server import serve
+    from bert4rec.service.served_models import TopItems
 
-    class InTheHandler(Batcher[Question, Found]):
+    class InTheHandler(Batcher[Question, TopItems]):
         """What a service without batching does: the model is called where the request is handled."""
 
-        async def ask(self, question: Question) -> Found:
+        async def ask(self, question: Question) -> TopItems:
             (answer,) = self._work([question])
             assert not isinstance(answer, Exception)
             return answer
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if not batched:
-        setattr(models, "Batcher", InTheHandler)  # noqa: B010
-    serve(Settings(model, f"sqlite:///{folder / 'history.db'}"), host="127.0.0.1", port=0)
+        setattr(served_models, "Batcher", InTheHandler)  # noqa: B010
+    serve(model, port=0, store=f"sqlite:///{folder / 'history.db'}")
 
 
 def make(target: Path) -> None:
@@ -203,4 +201,4 @@ if __name__ == "__main__":
         case ["make", target]:
             make(Path(target))
         case [kind, model, folder]:
-            serve(Path(model), Path(folder), batched=kind == "serve")
+            run_server(Path(model), Path(folder), batched=kind == "serve")

@@ -9,6 +9,8 @@ from starlette.testclient import TestClient
 
 from bert4rec.service.app import Settings
 
+HEALTH = ("/health/live", "/livez", "/health/ready", "/readyz")
+
 
 def settings_for(model: Path, folder: Path, **changes: Any) -> Settings:
     return Settings(model=model, store=f"sqlite:///{folder / 'history.db'}", **changes)

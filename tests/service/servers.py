@@ -18,6 +18,8 @@ import numpy as np
 from bert4rec.artefact import write_manifest
 
 BERT4REC = str(Path(sys.executable).parent / "bert4rec")
+LARGE_ID = 2**53 + 1
+"""The first integer that JavaScript's numbers cannot hold."""
 PATIENCE = 60
 """Seconds after which a test gives up waiting; never how long it waits when all is well."""
 
@@ -104,7 +106,7 @@ def variant(
 ) -> Path:
     """The same model under another version; with a favourite, that item is recommended above all others.
 
-    With whole numbers, its ids are 1, 2, … in place of i1, i2, …
+    With whole numbers, its ids are 1, 2, … in place of i1, i2, …, and the last one is LARGE_ID.
     """
     shutil.copytree(model, target)
     manifest = json.loads((target / "model.json").read_text())
@@ -115,6 +117,7 @@ def variant(
     if whole_numbers:
         catalogue = json.loads((target / "catalogue.json").read_text())
         ids = [each.removeprefix("i") for each in catalogue["ids"]]
+        ids[-1] = str(LARGE_ID)
         (target / "catalogue.json").write_text(json.dumps({**catalogue, "ids": ids, "whole_numbers": True}))
     write_manifest(target, "model.json", {**manifest, "version": version})
     return target

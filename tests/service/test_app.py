@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from bert4rec.recommend.recommender import Recommender
-from bert4rec.service.app import HEALTH, create_app
+from bert4rec.service.app import create_app
 from bert4rec.service.served_models import open_model
 from tests.conftest import NUM_ITEMS
-from tests.service.application import assert_problem, event, post_events, settings_for
-from tests.service.servers import variant
+from tests.service.application import HEALTH, assert_problem, event, post_events, settings_for
+from tests.service.servers import LARGE_ID, variant
 
 # What is answered
 
@@ -227,11 +227,44 @@ def test_ids_may_be_numbers_wherever_they_stand(exported_model: Path, tmp_path: 
             assert ask(path, body) == ask(path, plain)
         assert client.post("/v1/events", json={"events": [sent]}).json()["accepted"] == 1
         (kept,) = client.get("/v1/users/6/history").json()["events"]
-        assert [kept[name] for name in ("event_id", "user_id", "item_id", "event_type")] == ["6"] * 4
+        assert [kept[name] for name in ("event_id", "user_id", "event_type")] == ["6"] * 3
+        assert kept["item_id"] == Recommender.load(model).catalogue.id_of(6)
         assert ask("/v1/recommend", {"user_id": number}) == ask("/v1/recommend", {"user_id": "6"})
         assert client.post("/v1/recommend", json={"user_id": number}).json()["context"]["used"] == 1
         batch = client.post("/v1/recommend/batch", json={"requests": [{"history": [six]}]}).json()
         assert batch["results"][0]["context"] == {"source": "request", "used": 1, "unknown_items": []}
+
+
+def test_item_ids_keep_the_type_they_have_in_the_data(exported_model: Path, tmp_path: Path) -> None:
+    """Whatever type a request has for them. Ids of users and events are text."""
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    catalogue = Recommender.load(model).catalogue
+    six, nine, large = (catalogue.id_of(number) for number in (6, 9, NUM_ITEMS))
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+        for sent in (["6", "9", str(LARGE_ID)], [6, 9, LARGE_ID]):
+            ranked = client.post("/v1/rank", json={"history": sent[:2], "items": sent}).json()["items"]
+            assert {item["item_id"] for item in ranked} == {six, nine, large}
+            explained = client.post("/v1/explain", json={"history": sent[:2], "item_id": sent[2]}).json()
+            assert explained["item"]["item_id"] == large
+            assert [each["item_id"] for each in explained["contributions"]] == [six, nine]
+        (found,) = client.get("/v1/items", params={"query": str(LARGE_ID)}).json()["items"]
+        assert found["item_id"] == large
+        similar = client.get(f"/v1/items/{LARGE_ID}/similar", params={"k": NUM_ITEMS}).json()["items"]
+        assert {item["item_id"] for item in similar} == {catalogue.id_of(n) for n in range(1, NUM_ITEMS)}
+        post_events(client, {**event("e1"), "user_id": 7, "item_id": 6}, event("e2", user="7", item="9"))
+        events = client.get("/v1/users/7/history").json()["events"]
+        assert [each["item_id"] for each in events] == [six, nine]
+        assert {each["user_id"] for each in events} == {"7"}
+
+
+def test_unknown_ids_come_back_as_the_model_reports_them(
+    client: TestClient, recommender: Recommender
+) -> None:
+    history: list[str | int] = ["i1", 999, "998", "nobody", 999]
+    answer = client.post("/v1/recommend", json={"history": history, "exclude_items": [7.0]}).json()
+    expected = recommender.recommend(history, deny=[7])
+    assert answer["context"]["unknown_items"] == expected.unknown_items
+    assert list(map(str, expected.unknown_items)) == ["999", "998", "nobody", "7"]
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
@@ -305,7 +338,7 @@ def test_what_breaks_a_limit_is_refused_and_the_field_is_named(
         (
             "/v1/recommend",
             {"history": [11.93]},
-            "history.0: must be a text of 1 to 256 characters, none of them a control character, or a whole number",
+            "history.0: must be a string of 1 to 256 characters without control characters, or an integer",
         ),
         ("/v1/rank", {"items": ["i1"], "user_id": "u"}, "history: missing; user_id: unknown field"),
         ("/v1/events", {"events": [{**event("e"), "tpye": "buy"}]}, "events.0.tpye: unknown field"),
@@ -346,9 +379,22 @@ def test_only_json_is_read(client: TestClient, media_type: str) -> None:
 
 def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
     assert_problem(client.get("/v1/nothing"), 404, "not_found")
-    response = client.get("/v1/recommend")
-    assert_problem(response, 405, "method_not_allowed")
-    assert response.headers["allow"] == "POST"
+    assert_problem(client.get("/v1/info/"), 404, "not_found")
+    for method, path, allowed in (
+        ("GET", "/v1/recommend", "POST"),
+        ("PUT", "/v1/users/u/history", "DELETE, GET"),
+        ("OPTIONS", "/", "GET"),
+    ):
+        response = client.request(method, path)
+        assert_problem(response, 405, "method_not_allowed")
+        assert response.headers["allow"] == allowed
+
+
+def test_parameters_that_mean_nothing_here_are_ignored(client: TestClient) -> None:
+    plain = client.get("/v1/items", params={"query": "film 01", "limit": 3}).json()
+    assert client.get("/v1/items?query=x&query=film+01&limit=3&_=17&item_id=i1").json() == plain
+    similar = client.get("/v1/items/i4/similar?item_id=i5").json()["items"]
+    assert similar == client.get("/v1/items/i4/similar").json()["items"]
 
 
 @pytest.mark.parametrize("path", ["/v1/recommend%0A", "/v1/users/a%0Ab/history", "/%00", "/v1/info%7F"])
@@ -363,7 +409,7 @@ def test_of_very_many_mistakes_only_the_number_is_told(client: TestClient) -> No
         assert_problem(client.post("/v1/recommend", json=wrong), 422, "invalid_request"),
         client.post("/v1/recommend/batch", json={"requests": [wrong]}).json()["results"][0]["error"],
     ):
-        assert document["detail"].startswith("1,000 mistakes")
+        assert document["detail"].startswith("1,000 errors")
         assert "errors" not in document
 
 
@@ -435,7 +481,7 @@ def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
     """What is made once and takes long for many items is there already."""
     opened = open_model(exported_model, threads=1)
     assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue))
-    assert "_norms" in vars(opened)
+    assert "_norms" in vars(getattr(opened, "ranker", opened))
 
 
 def test_info_models_and_health(client: TestClient, recommender: Recommender) -> None:

@@ -10,10 +10,10 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from bert4rec.service.app import HEALTH, create_app
-from bert4rec.service.gate import Gate
-from bert4rec.service.page_files import page_files
-from tests.service.application import assert_problem, settings_for
+from bert4rec.service.app import create_app
+from bert4rec.service.asgi import Application
+from bert4rec.service.documents import page_files
+from tests.service.application import HEALTH, assert_problem, settings_for
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def guarded(exported_model: Path, tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def every_operation(app: Gate) -> list[tuple[str, str]]:
+def every_operation(app: Application) -> list[tuple[str, str]]:
     async def call() -> dict[str, Any]:
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:

@@ -16,7 +16,7 @@ from bert4rec.recommend.recommender import Recommender
 from bert4rec.service import served_models as models_module
 from bert4rec.service import service as service_module
 from bert4rec.service.app import Settings, create_app
-from bert4rec.service.served_models import Found
+from bert4rec.service.served_models import TopItems
 from tests.service.application import assert_problem, event, post_events, settings_for
 from tests.service.postgres import Postgres
 
@@ -28,7 +28,7 @@ class Poisoned(Recommender):
     begun = threading.Event()
     asked: ClassVar[list[list[int]]] = []
 
-    def top(self, questions: Any) -> list[Found]:
+    def top(self, questions: Any) -> list[TopItems]:
         self.asked.extend(question.history.tolist() for question in questions)
         if any(13 in question.history for question in questions):
             raise RuntimeError("poison")
@@ -80,7 +80,7 @@ def test_past_the_queues_bound_requests_are_turned_away_and_told_when_to_come_ba
         # A batch of three finds two places.
         entries = [{"history": [f"i{number}"]} for number in (1, 2, 3)]
         waiting.append(pool.submit(client.post, "/v1/recommend/batch", json={"requests": entries}))
-        while not app._is_overloaded():
+        while not app.is_overloaded():
             client.get("/health/live")
         for path in ("/v1/recommend", "/v1/rank"):
             response = client.post(path, json={"history": []})
@@ -147,7 +147,7 @@ def test_a_client_that_hangs_up_while_it_waits_costs_nothing(
         patient, hasty = (
             asyncio.create_task(call([item], end)) for item, end in (("i4", never), ("i5", gone))
         )
-        while not app._is_overloaded():  # until both wait
+        while not app.is_overloaded():  # until both wait
             await asyncio.sleep(0)
         gone.set()
         assert await hasty == []
@@ -187,5 +187,5 @@ def test_a_store_that_hangs_is_logged_and_keeps_nobody_from_stopping(
         post_events(client, event("e1"))
         until_stopped.enter_context(postgres.frozen())
         assert_problem(client.get("/v1/users/u1/history"), 503, "deadline_exceeded")
-        assert "fail: the history store does not answer in time" in caplog.text
-    assert "what waits for it is given up" in caplog.text
+        assert "fail: the history store does not respond in time" in caplog.text
+    assert "requests that wait for it are abandoned" in caplog.text

@@ -126,7 +126,7 @@ def test_a_database_that_goes_away_comes_back_by_itself(exported_model: Path, po
                 assert response.status_code == 503
                 assert response.json()["code"] == "store_unavailable"
             assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200
-            server.wait_for_line("Requests that need stored events fail: the history store is out of order")
+            server.wait_for_line("Requests that need stored events fail: the history store is unavailable")
         finally:
             postgres.start()
         while (response := post(client, [501])).status_code == 503:

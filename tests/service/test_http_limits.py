@@ -9,8 +9,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from bert4rec.service import http_limits as protocol
-from bert4rec.service.http_limits import MAX_HEAD, MAX_PIPELINE, BoundedProtocol
+from bert4rec.service import server
+from bert4rec.service.server import MAX_HEAD, MAX_PIPELINE, BoundedProtocol
 from tests.service.servers import PATIENCE
 from tests.service.test_batcher import in_a_loop
 
@@ -39,9 +39,9 @@ async def connected() -> AsyncIterator[tuple[Application, Streams]]:
     config = uvicorn.Config(application, http=BoundedProtocol, log_config=None, lifespan="off")
     config.load()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: BoundedProtocol(config, ServerState(), {}), "127.0.0.1", 0)
-    async with server, asyncio.timeout(PATIENCE):
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    listening = await loop.create_server(lambda: BoundedProtocol(config, ServerState(), {}), "127.0.0.1", 0)
+    async with listening, asyncio.timeout(PATIENCE):
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
         yield application, (reader, writer)
         writer.close()
 
@@ -79,7 +79,7 @@ async def test_only_so_many_requests_are_taken_ahead_of_their_answers(count: int
 @in_a_loop
 async def test_a_connection_on_which_no_request_comes_is_closed(said: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "HEAD_TIMEOUT", 0.05)
+        patch.setattr(server, "HEAD_TIMEOUT", 0.05)
         async with connected() as (_, (reader, writer)):
             if said.startswith(GET):
                 writer.write(GET)
@@ -91,7 +91,7 @@ async def test_a_connection_on_which_no_request_comes_is_closed(said: bytes) -> 
 @in_a_loop
 async def test_an_answer_may_take_longer_than_a_head() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "HEAD_TIMEOUT", 0.02)
+        patch.setattr(server, "HEAD_TIMEOUT", 0.02)
         async with connected() as (application, (reader, writer)):
             application.may_answer.clear()
             writer.write(GET)

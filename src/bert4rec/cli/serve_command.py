@@ -1,6 +1,6 @@
 """`bert4rec serve`."""
 
-from importlib.util import find_spec
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.errors import UsageError
+from bert4rec.service import serve
 
 
 def serve_command(
@@ -29,30 +30,35 @@ def serve_command(
     model
         A folder that `bert4rec export` wrote, or a link to one.
     host
-        Address to listen on. Other machines can reach the service only if you say so: 0.0.0.0 means all of them.
+        Address to listen on. By default only this machine can reach the service; 0.0.0.0 opens it to all others.
     port
         Port to listen on; 0 takes a free one.
     workers
-        Processes. Each holds the model.
+        Processes. Each loads the model.
     threads
-        Processors that one answer may use. More workers are usually better than more threads.
+        Processor cores that one answer may use. More workers are usually better than more threads.
     store
-        Where users' events are kept: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
+        Where users' events are stored: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
         (absolute) or postgresql://user:password@host/database.
     api_key_file
-        Ask for a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. One key a line; lines that begin with #
-        do not count.
+        Require a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. The file has one key a line; lines that
+        begin with # are comments.
     watch
-        Serve a new model as soon as the folder is replaced by renaming or the link switched. Never copy over the
-        files of a model that is served: they are mapped into memory, and the service would die. `kill -HUP` goes
-        back to the model before until a restart; to go back for good, switch the link back.
+        Switch to a new model as soon as the folder is replaced by renaming, or the link is changed. Never copy over
+        the files of a model that is being served: they are mapped into memory, and the service would crash.
+        `kill -HUP` rolls back to the previous model until a restart; to roll back for good, change the link back.
     """
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client", "onnxruntime")):
-        raise UsageError("This command needs the service's libraries: pip install 'bert4rec[serve]'.")
-    if workers < 1 or threads < 1:
-        raise UsageError("--workers and --threads are at least 1.")
-    from bert4rec.service.app import Settings
-    from bert4rec.service.server import serve
-
-    settings = Settings(model, store, api_key_file, threads=threads, watch=watch)
-    serve(settings, host=host, port=port, workers=workers)
+    try:
+        serve(
+            model,
+            host=host,
+            port=port,
+            workers=workers,
+            threads=threads,
+            store=store,
+            api_key_file=api_key_file,
+            watch=watch,
+        )
+    except UsageError as error:
+        export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])
+        raise UsageError(str(error).replace("`run.export()`", export)) from error

@@ -1,9 +1,9 @@
-"""Many askers, one worker thread, no timer: whatever queued up while the last batch ran is the next batch.
+"""Many callers, one worker thread, no timer: whatever queued up while the last batch ran is the next batch.
 
-Alone, a question waits for nobody. Under load, batches grow by themselves, and a batch costs far less than its
+A single question does not wait. Under load, batches grow by themselves, and a batch costs far less than its
 questions one by one. The same holds for commits of a database, so the service uses this for both.
 
-All state belongs to the event loop; the thread only ever sees a list of questions. A question whose asker has
+All state belongs to the event loop; the thread only ever sees a list of questions. A question whose caller has
 gone, because the client hung up or the time was up, is dropped before it costs anything.
 """
 
@@ -16,12 +16,12 @@ from typing import Generic, TypeVar
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Work = Callable[[list[Question]], Sequence[Answer | Exception]]
-"""Answers all questions of a batch, in their order. An answer that is an exception is raised for its asker
-alone; an exception that is raised instead reaches every asker of the batch."""
+"""Answers all questions of a batch, in their order. An answer that is an exception is raised for its caller
+alone; an exception that is raised instead reaches every caller of the batch."""
 
 
 class OverloadedError(Exception):
-    """More is waiting than will be answered in good time."""
+    """More is waiting than can be answered in time."""
 
 
 class TooLateError(Exception):
@@ -53,7 +53,7 @@ class Batcher(Generic[Question, Answer]):
 
     @property
     def waiting(self) -> int:
-        """How many questions have not been begun, those of vanished askers included."""
+        """How many questions have not been started, including those whose callers have gone."""
         return len(self._waiting)
 
     @property
@@ -63,7 +63,7 @@ class Batcher(Generic[Question, Answer]):
     async def ask(self, question: Question) -> Answer:
         """The answer to one question; raises OverloadedError at once, or TooLateError when the time is up."""
         if self.is_full:
-            self._drop_forsaken()
+            self._drop_abandoned()
         if self.is_full:
             raise OverloadedError
         loop = asyncio.get_running_loop()
@@ -84,11 +84,11 @@ class Batcher(Generic[Question, Answer]):
             raise
 
     async def stop(self) -> None:
-        """Return when everything that was accepted is answered. Nobody may ask afterwards."""
+        """Return when everything that was accepted is answered. `ask` must not be called afterwards."""
         await self._idle.wait()
         self._thread.shutdown()
 
-    def _drop_forsaken(self) -> None:
+    def _drop_abandoned(self) -> None:
         kept = [entry for entry in self._waiting if not entry[1].done()]
         self._waiting.clear()
         self._waiting.extend(kept)
@@ -118,14 +118,14 @@ class Batcher(Generic[Question, Answer]):
             return [error] * len(questions)
         return outcomes
 
-    def _finish(self, askers: list[asyncio.Future[Answer]], outcomes: Sequence[Answer | Exception]) -> None:
-        for asker, outcome in zip(askers, outcomes, strict=True):
-            if asker.done():
+    def _finish(self, callers: list[asyncio.Future[Answer]], outcomes: Sequence[Answer | Exception]) -> None:
+        for caller, outcome in zip(callers, outcomes, strict=True):
+            if caller.done():
                 continue
             if isinstance(outcome, StopIteration):  # which a future cannot hold
-                asker.set_exception(RuntimeError(f"the answer was {outcome!r}"))
+                caller.set_exception(RuntimeError(f"the answer was {outcome!r}"))
             elif isinstance(outcome, Exception):
-                asker.set_exception(outcome)
+                caller.set_exception(outcome)
             else:
-                asker.set_result(outcome)
+                caller.set_result(outcome)
         self._begin()

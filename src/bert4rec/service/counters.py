@@ -1,7 +1,7 @@
 """What the service counts, for Prometheus.
 
 With several workers, each writes its numbers to files in the folder that PROMETHEUS_MULTIPROC_DIR names, and
-whichever is asked adds up all of them. That variable must be set before prometheus_client is first imported.
+the worker that is asked adds up all of them. That variable must be set before prometheus_client is first imported.
 """
 
 import os
@@ -30,7 +30,7 @@ class Metrics:
         )
         self.request_seconds = Histogram(
             "bert4rec_request_duration_seconds",
-            "From the end of a request's head to the end of its answer.",
+            "From the end of a request's head to the end of its response.",
             ["route"],
             buckets=SECONDS,
             registry=registry,
@@ -54,19 +54,19 @@ class Metrics:
             "bert4rec_fallbacks", "Recommendations by popularity.", ["reason"], registry=registry
         )
         self.unknown_items = Counter(
-            "bert4rec_unknown_items", "Items asked about that the model does not know.", registry=registry
+            "bert4rec_unknown_items", "Items in requests that the model does not know.", registry=registry
         )
         self.events = Counter("bert4rec_events", "Events received.", ["result"], registry=registry)
         self.model_info = Gauge(
             "bert4rec_model_info",
-            "1 for the model that answers.",
+            "1 for the current model.",
             ["name", "version"],
             registry=registry,
             multiprocess_mode="livemax",
         )
         self.model_loads = Counter(
             "bert4rec_model_loads",
-            "Models loaded, failed to load or gone back to.",
+            "Models loaded, failed to load or rolled back to.",
             ["result"],
             registry=registry,
         )

@@ -1,27 +1,35 @@
-"""The OpenAPI document, and a page that shows it to people.
+"""What the service says of itself: the OpenAPI document for programs, and two pages for people.
 
-The usual viewers fetch scripts from elsewhere; this page is plain HTML and fetches nothing.
+The usual viewers of such documents fetch scripts from elsewhere; ours is plain HTML and fetches nothing.
 """
 
 import json
+import mimetypes
+import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import Any
 
+from pydantic import TypeAdapter
+
+from bert4rec import __version__
+from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.service.asgi import Operation, Response
 from bert4rec.service.problems import MEDIA_TYPE
+from bert4rec.service.schemas import Problem
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
+JSON = dict[str, Any]
 DESCRIPTION = (
-    "What comes next, by what came before. Item and user ids are those of your own data: in requests texts or whole "
-    "numbers, in answers always texts. Errors are RFC 9457 problem documents with a stable `code`. Every answer "
-    "carries `X-Request-ID`."
+    "What comes next, given what came before. Item and user ids are those of your own data. Requests take strings or "
+    "integers. In responses, item ids are integers where those of the data are, and all other ids are strings. Errors "
+    "are RFC 9457 problem documents with a stable `code`. Every response carries `X-Request-ID`."
 )
-PROBLEM_RESPONSE: dict[str, Any] = {
+_SCHEMAS = "#/components/schemas/"
+_PROBLEM = {
     "description": "What went wrong.",
-    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
 }
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -32,25 +40,90 @@ _STYLE = (
     "summary{cursor:pointer;padding:.4rem 0}code,pre{font:14px/1.4 ui-monospace,monospace}"
     "pre{background:#f5f6f8;padding:1rem;white-space:pre-wrap;overflow-wrap:anywhere}"
 )
+_SAFE = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+# The page fetches from here and from nowhere else, and nobody may frame it.
+_PAGE_HEADERS = {
+    **_SAFE,
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'",
+}
+_DOCS_HEADERS = {**_SAFE, "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
-def describe_keys(app: "FastAPI", *, open_paths: Collection[str]) -> None:
-    """Say in the document that a key is needed, and where not."""
-    document = app.openapi()  # made once and kept by the application
-    document["components"]["securitySchemes"] = _KEYS
-    document["security"] = [{name: []} for name in _KEYS]
-    for path in set(open_paths) & set(document["paths"]):
-        for operation in document["paths"][path].values():
-            operation["security"] = []
+def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_keys: bool) -> JSON:
+    """The OpenAPI document of all operations that have a response model.
+
+    `examples` has bodies for each path that takes one, by what they show.
+    """
+    models = {each: each.response for each in operations if each.response}
+    schemas, definitions = TypeAdapter.json_schemas(
+        [
+            *((each, "validation", each.adapter) for each in models if each.method == "POST"),
+            *((each, "serialization", TypeAdapter(model)) for each, model in models.items()),
+            ("problem", "serialization", TypeAdapter(Problem)),
+        ],
+        ref_template=_SCHEMAS + "{model}",
+    )
+    paths: JSON = {}
+    for operation in models:
+        entry = _response(operation, schemas[operation, "serialization"])
+        if operation.method == "POST":
+            bodies = {name: {"value": body} for name, body in examples[operation.path].items()}
+            content = {"schema": schemas[operation, "validation"], "examples": bodies}
+            entry["requestBody"] = {"required": True, "content": {"application/json": content}}
+        elif operation.argument:
+            entry["parameters"] = _parameters(operation)
+        if has_keys and not operation.needs_key:
+            entry["security"] = []
+        paths.setdefault(operation.path, {})[operation.method.lower()] = entry
+    document: JSON = {
+        "openapi": "3.1.0",
+        "info": {"title": "bert4rec", "version": __version__, "description": DESCRIPTION},
+        "paths": paths,
+        "components": {"schemas": definitions["$defs"]},
+    }
+    if has_keys:
+        document["components"]["securitySchemes"] = _KEYS
+        document["security"] = [{name: []} for name in _KEYS]
+    return document
 
 
-def example_bodies(ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Bodies for each path that takes one, by what they show. With ids the model knows, they work as they are."""
-    history, items, user = list(ids[:3]), list(ids[-3:]), "ann"
+def _response(operation: Operation, schema: JSON) -> JSON:
+    """What the document says of every operation."""
+    name = operation.call.__name__
+    content = {"application/json": {"schema": schema}}
+    return {
+        "summary": name.replace("_", " ").title(),
+        "description": operation.call.__doc__,
+        "operationId": re.sub(r"\W", "_", f"{name}{operation.path}_{operation.method.lower()}"),
+        "responses": {
+            str(operation.status): {"description": "Successful response.", "content": content},
+            "default": _PROBLEM,
+        },
+    }
+
+
+def _parameters(operation: Operation) -> list[JSON]:
+    schema = operation.adapter.json_schema()
+    return [
+        {
+            "name": name,
+            "in": "path" if f"{{{name}}}" in operation.path else "query",
+            "required": name in schema["required"],
+            "schema": field,
+        }
+        for name, field in schema["properties"].items()
+    ]
+
+
+def example_bodies(catalogue: Catalogue) -> dict[str, JSON]:
+    """Bodies for each path that takes one, by what they show. The model knows their items, so they work as they are."""
+    first, last = range(1, len(catalogue) + 1)[:3], range(1, len(catalogue) + 1)[-3:]
+    history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
+    user = "ann"
     bought = {
         "event_id": "order-1017-1",
         "user_id": user,
-        "item_id": ids[0],
+        "item_id": history[0],
         "timestamp": "2026-01-31T12:00:00Z",
         "event_type": "purchase",
     }
@@ -62,27 +135,21 @@ def example_bodies(ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         },
         "/v1/recommend/batch": {"two": {"requests": [{"history": history}, {"user_id": user, "k": 3}]}},
         "/v1/rank": {"three": {"history": history, "items": items}},
-        "/v1/explain": {"one": {"history": history, "item_id": ids[-1]}},
+        "/v1/explain": {"one": {"history": history, "item_id": items[-1]}},
         "/v1/events": {"purchase": {"events": [bought]}},
     }
 
 
-def with_examples(bodies: dict[str, Any]) -> dict[str, Any]:
-    """What the document says of an operation beside what FastAPI makes of its types."""
-    examples = {name: {"value": body} for name, body in bodies.items()}
-    return {"requestBody": {"content": {"application/json": {"examples": examples}}}}
-
-
-def docs_page(document: dict[str, Any], host: str) -> bytes:
+def docs_page(document: JSON, host: str) -> Response:
     """The document as one HTML page; `host` is how the reader reached the service."""
     operations = [
         _operation(method, path, operation, host)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    shapes = [
-        f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_json(shape)}</details>"
-        for name, shape in sorted(document["components"]["schemas"].items())
+    schemas = [
+        f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>"
+        for name, schema in sorted(document["components"]["schemas"].items())
     ]
     title = f"{escape(document['info']['title'])} {escape(document['info']['version'])}"
     parts = [
@@ -90,31 +157,46 @@ def docs_page(document: dict[str, Any], host: str) -> bytes:
         f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style>",
         f"<h1>{title}</h1><p>{escape(document['info']['description'])}</p>",
         "<p>For programs: <a href='/openapi.json'>openapi.json</a></p>",
-        f"<h2>Requests</h2>{''.join(operations)}<h2>Shapes</h2>{''.join(shapes)}</html>",
+        f"<h2>Requests</h2>{''.join(operations)}<h2>Schemas</h2>{''.join(schemas)}</html>",
     ]
-    return "".join(parts).encode()
+    return Response("".join(parts).encode(), "text/html; charset=utf-8", headers=_DOCS_HEADERS)
 
 
-def _operation(method: str, path: str, operation: dict[str, Any], host: str) -> str:
+def _operation(method: str, path: str, operation: JSON, host: str) -> str:
     facts = {
         name: operation[name] for name in ("parameters", "requestBody", "responses") if name in operation
     }
-    return (
-        f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
-        f"{escape(operation.get('description', ''))}</summary>"
-        f"{_commands(operation, host + path)}{_json(facts)}</details>"
-    )
-
-
-def _commands(operation: dict[str, Any], address: str) -> str:
-    """The examples, to be pasted into a terminal."""
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     bodies = (
         json.dumps(example["value"], ensure_ascii=False) for example in content.get("examples", {}).values()
     )
-    commands = "\n".join(f"curl --json {shlex.quote(body)} {shlex.quote(address)}" for body in bodies)
-    return f"<pre>{escape(commands)}</pre>" if commands else ""
+    # To be pasted into a terminal.
+    commands = "\n".join(f"curl --json {shlex.quote(body)} {shlex.quote(host + path)}" for body in bodies)
+    return (
+        f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
+        f"{escape(operation['description'])}</summary>"
+        f"{f'<pre>{escape(commands)}</pre>' if commands else ''}{_json(facts)}</details>"
+    )
 
 
 def _json(value: object) -> str:
     return f"<pre>{escape(json.dumps(value, indent=2, ensure_ascii=False))}</pre>"
+
+
+def page_files() -> dict[str, Response]:
+    """The files of the page by their path: page/app.js is at /app.js, and page/index.html at / as well.
+
+    A fixed list, made once: nothing else can be requested, whatever a path says.
+    """
+    folder = files("bert4rec.service") / "page"
+    if not folder.is_dir():
+        return {}
+    found = {}
+    for file in folder.iterdir():
+        media_type = mimetypes.guess_type(file.name)[0]
+        if file.is_file() and media_type and not file.name.startswith((".", "_")):
+            charset = "; charset=utf-8" if media_type.startswith("text/") else ""
+            found[f"/{file.name}"] = Response(file.read_bytes(), media_type + charset, headers=_PAGE_HEADERS)
+    if "/index.html" in found:
+        found["/"] = found["/index.html"]
+    return found

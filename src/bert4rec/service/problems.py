@@ -1,25 +1,42 @@
-"""Errors as clients see them: RFC 9457 problem documents with a stable `code`, a `detail` and the `request_id`."""
+"""Errors as clients see them: RFC 9457 problem documents with a stable `code`, a `detail` and the `request_id`.
 
+`to_problem` is the one place where exceptions become problems.
+"""
+
+import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from bert4rec.service.batcher import OverloadedError, TooLateError
 from bert4rec.service.store import StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails, ValidationError
+    from pydantic_core import ErrorDetails
 
 MEDIA_TYPE = "application/problem+json"
 request_id: ContextVar[str] = ContextVar("request_id")
 """Of the request that is being answered."""
 BY_HISTORY, BY_USER = "by history", "by user"
-_NOT_FIELDS = {"query", "path", BY_HISTORY, BY_USER}
-"""Where an error's place may begin, though it is no field: parts of a request, and the kinds of a shape."""
+"""The kinds of a request for recommendations. An error's place may begin with one, though it is not a field."""
 MOST_MISTAKES = 100
 """To describe the hundred thousand that fit into a body would take longer than to answer a thousand requests."""
 TRY_AGAIN = {"Retry-After": "1"}
+EXPECTED: dict[type[Exception], tuple[int, str, str]] = {
+    OverloadedError: (503, "overloaded", "The service is overloaded: too many requests are waiting."),
+    TooLateError: (503, "deadline_exceeded", "The request was not answered in time."),
+    StoreFullError: (507, "store_full", "The history store is full; no event was stored."),
+    StoreError: (
+        503,
+        "store_unavailable",
+        "The history store is unavailable. Requests that carry their history are still answered.",
+    ),
+}
+"""Exception → status, code and detail. Subclasses stand before their bases."""
+log = logging.getLogger("bert4rec.service")
 
 
 class ProblemError(Exception):
@@ -51,41 +68,24 @@ class ProblemError(Exception):
         return {**document, "errors": self.errors} if self.errors else document
 
 
-def internal_error() -> ProblemError:
-    return ProblemError(
-        500, "internal_error", "A mistake of the service. It was logged with this request id."
-    )
+def to_problem(error: Exception, what: str) -> ProblemError:
+    """The problem an exception stands for. A mistake of ours is logged; `what` says where it happened."""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, ValidationError):
+        return _invalid(error)
+    for kind, (status, code, detail) in EXPECTED.items():
+        if isinstance(error, kind):
+            return ProblemError(status, code, detail, headers=TRY_AGAIN if status == 503 else None)
+    log.error("%s failed, request %s.", what, request_id.get(), exc_info=error)
+    return ProblemError(500, "internal_error", "Internal error. It was logged with this request id.")
 
 
-def problem_of(error: Exception) -> ProblemError | None:
-    """The problem an expected exception stands for; None for a mistake of ours."""
-    match error:
-        case ProblemError():
-            return error
-        case OverloadedError():
-            detail = "More requests are waiting than can be answered in good time."
-            return ProblemError(503, "overloaded", detail, headers=TRY_AGAIN)
-        case TooLateError():
-            return ProblemError(503, "deadline_exceeded", "No answer was found in time.", headers=TRY_AGAIN)
-        case StoreFullError():
-            return ProblemError(507, "store_full", "The history store has no room left; nothing was kept.")
-        case StoreError():
-            detail = (
-                "The history store is out of reach. Requests that carry their history are still answered."
-            )
-            return ProblemError(503, "store_unavailable", detail, headers=TRY_AGAIN)
-    return None
-
-
-def invalid_body(error: "ValidationError") -> ProblemError:
-    """As `invalid`, however much is wrong."""
-    if error.error_count() > MOST_MISTAKES:
-        return ProblemError(422, "invalid_request", f"{error.error_count():,} mistakes: too many to name.")
-    return invalid(error.errors(include_url=False, include_input=False))
-
-
-def invalid(errors: "Sequence[ErrorDetails]") -> ProblemError:
+def _invalid(error: ValidationError) -> ProblemError:
     """What is wrong with a request, field by field. What was sent is not quoted: it may be anything."""
+    if error.error_count() > MOST_MISTAKES:
+        return ProblemError(422, "invalid_request", f"{error.error_count():,} errors: too many to list.")
+    errors = error.errors(include_url=False, include_input=False)
     found = [{"field": _field(each["loc"]), "message": _message(each)} for each in errors]
     if errors[0]["type"] == "json_invalid":
         return ProblemError(400, "invalid_json", found[0]["message"])
@@ -109,5 +109,5 @@ def _message(error: "ErrorDetails") -> str:
 
 
 def _field(place: tuple[int | str, ...]) -> str:
-    names = place[1:] if place and place[0] in _NOT_FIELDS else place
+    names = place[1:] if place and place[0] in (BY_HISTORY, BY_USER) else place
     return ".".join(map(str, names)) or "body"

@@ -1,4 +1,4 @@
-"""The shapes of requests and answers, and their limits. The OpenAPI document is made from these."""
+"""The models of requests and responses, and their limits. The OpenAPI document is made from these."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from pydantic import (
     StringConstraints,
     Tag,
 )
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from bert4rec.logs.times import EPOCH_RANGES, read_epoch
 from bert4rec.service.problems import BY_HISTORY, BY_USER
@@ -39,30 +39,32 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, eq=False)
-class OrNumber:
-    """Takes a number in place of a text. Texts are looked at first, so they take hardly longer than without this."""
+class TextOrNumber:
+    """Takes a text or a number. Texts are looked at first, so they take hardly longer than without this."""
 
+    text: Any
+    """The type of the text."""
     read: Callable[[Any], object]
-    """Makes of a number what would be made of the text; raises ValueError for anything else."""
-    schemas: tuple[dict[str, Any], ...]
+    """Reads a number; raises ValueError for anything else."""
+    numbers: tuple[dict[str, Any], ...]
     """Those numbers, in JSON Schema."""
     expected: str
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.union_schema(
-            [handler(source), core_schema.no_info_plain_validator_function(self.read)],
+            [handler.generate_schema(self.text), core_schema.no_info_plain_validator_function(self.read)],
             mode="left_to_right",
             custom_error_type="text_or_number",
             custom_error_message=f"must be {self.expected}",
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema["choices"][0]), *self.schemas]}
+        return {"anyOf": [handler(schema["choices"][0]), *self.numbers]}
 
 
-def _number_as_id(value: object) -> str:
+def _integer(value: object) -> int:
     if _is_number(value) and abs(value) <= LARGEST_NUMBER and value == int(value):
-        return str(int(value))
+        return int(value)
     raise ValueError
 
 
@@ -77,27 +79,27 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# No control characters: PostgreSQL cannot store NUL, and a path with a line end finds no route.
-Id = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
-AnyId = Annotated[
-    Id,
-    OrNumber(
-        _number_as_id,
-        (
-            {
-                "type": "integer",
-                "minimum": -LARGEST_NUMBER,
-                "maximum": LARGEST_NUMBER,
-                "description": "As its text.",
-            },
-        ),
-        f"a text of 1 to {MAX_ID} characters, none of them a control character, or a whole number",
+# No control characters: PostgreSQL cannot store NUL, and paths with them do not exist.
+TextId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_INTEGER = {"type": "integer", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
+_EXPECTED_ID = f"a string of 1 to {MAX_ID} characters without control characters, or an integer"
+# Many logs have integers for ids, which some tools write as 6.0.
+ItemId = Annotated[str | int, TextOrNumber(TextId, _integer, (_INTEGER,), _EXPECTED_ID)]
+"""Of an item, in a body: comes back as it was sent where the model does not know it."""
+Id = Annotated[
+    str,
+    TextOrNumber(
+        TextId,
+        lambda value: str(_integer(value)),
+        ({**_INTEGER, "description": "As its text."},),
+        _EXPECTED_ID,
     ),
 ]
-"""In a body: many logs have whole numbers for ids, which some tools write as 6.0."""
+"""Of anything else, in a body: kept as text."""
 Moment = Annotated[
-    AwareDatetime,
-    OrNumber(
+    datetime,
+    TextOrNumber(
+        AwareDatetime,
         _number_as_moment,
         tuple(
             {
@@ -108,21 +110,21 @@ Moment = Annotated[
             }
             for unit, (smallest, largest) in EPOCH_RANGES.items()
         ),
-        "a time as in 2026-01-31T12:00:00Z, with its time zone, or a number since 1970: seconds, milliseconds, "
-        "microseconds or nanoseconds, told apart by their size",
+        "a time with its time zone, as in 2026-01-31T12:00:00Z, or a number since 1970: seconds, milliseconds, "
+        "microseconds or nanoseconds, recognised by their size",
     ),
 ]
 History = Annotated[
-    list[AnyId],
+    list[ItemId],
     Len(max_length=MAX_HISTORY),
     Field(description="Item ids, oldest first. The model looks at the newest."),
 ]
 
 
 def _whole(value: object) -> object:
-    """To JSON Schema, 10.0 is an integer, and 10 with blanks around it is not."""
+    """In JSON Schema, 10.0 is an integer, and 10 with blanks around it is not."""
     if isinstance(value, str) and value != value.strip():
-        raise ValueError("there are blanks around the number")
+        raise PydanticCustomError("blanks", "must be an integer without blanks around it")
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -131,23 +133,23 @@ SearchLimit = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
 HistoryLimit = Annotated[int, Field(ge=1, le=MAX_HISTORY), BeforeValidator(_whole)]
 
 
-class Shape(BaseModel):
-    """Nothing is guessed: an unknown field or a number in quotes is a mistake worth hearing about."""
+class RequestModel(BaseModel):
+    """A JSON body. Nothing is guessed: an unknown field or a number in quotes is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Options(Shape):
+class Options(RequestModel):
     """What may be recommended."""
 
     k: K = 10
     exclude_seen: bool | None = Field(
-        None, description="Leave out the items of the history. Without it, as the model's data has it."
+        None, description="Leave out the items of the history. By default as the model was evaluated."
     )
-    exclude_items: list[AnyId] = Field(
+    exclude_items: list[ItemId] = Field(
         default=[], max_length=MAX_CANDIDATES, description="Never recommend these."
     )
-    candidates: list[AnyId] | None = Field(
+    candidates: list[ItemId] | None = Field(
         None, max_length=MAX_CANDIDATES, description="Recommend nothing but these."
     )
 
@@ -161,7 +163,7 @@ class ByHistory(Options):
 class ByUser(Options):
     """Recommend by the events that were stored for a user."""
 
-    user_id: AnyId
+    user_id: Id
 
 
 def _kind(value: Any) -> str:
@@ -174,41 +176,66 @@ RecommendRequest = Annotated[
 ]
 
 
-class BatchRequest(Shape):
-    """Up to 256 requests at once. Each is judged by itself: a wrong one does not spoil the others."""
+class BatchRequest(RequestModel):
+    """Up to 256 requests at once. Each is checked by itself: a wrong one does not affect the others."""
 
     requests: list[Any] = Field(max_length=MAX_BATCH, description="Each as the body of /v1/recommend.")
 
 
-class RankRequest(Shape):
-    """Put the named items in order, items of the history included."""
+class RankRequest(RequestModel):
+    """Rank the given items, including those of the history."""
 
     history: History
-    items: list[AnyId] = Field(min_length=1, max_length=MAX_RANKED)
+    items: list[ItemId] = Field(min_length=1, max_length=MAX_RANKED)
 
 
-class ExplainRequest(Shape):
+class ExplainRequest(RequestModel):
     history: History
-    item_id: AnyId
+    item_id: ItemId
 
 
-class EventIn(Shape):
+class EventIn(RequestModel):
     """One action of a user."""
 
-    event_id: AnyId = Field(
+    event_id: Id = Field(
         description="Chosen by the sender. A repeated id counts once, so requests can be repeated."
     )
-    user_id: AnyId
-    item_id: AnyId
+    user_id: Id
+    item_id: ItemId
     timestamp: Moment = Field(
-        description="RFC 3339, with its time zone; or a number since 1970, its unit told by its size."
+        description="RFC 3339, with its time zone; or a number since 1970, its unit recognised by its size."
     )
-    event_type: AnyId | None = Field(None, description="Kept, not interpreted.")
-    recommendation_id: AnyId | None = Field(None, description="Of the answer that led to this action.")
+    event_type: Id | None = Field(None, description="Kept, not interpreted.")
+    recommendation_id: Id | None = Field(None, description="Of the answer that led to this action.")
 
 
-class EventsRequest(Shape):
+class EventsRequest(RequestModel):
     events: list[EventIn] = Field(max_length=MAX_EVENTS)
+
+
+class ParametersModel(BaseModel):
+    """Parameters in the path and the query. Everything is text there, and unknown names are ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class SimilarRequest(ParametersModel):
+    item_id: TextId
+    k: K = 10
+
+
+class SearchRequest(ParametersModel):
+    query: Annotated[str, StringConstraints(max_length=MAX_ID)]
+    limit: SearchLimit = 20
+
+
+class HistoryRequest(ParametersModel):
+    user_id: TextId
+    limit: HistoryLimit = MAX_HISTORY
+
+
+class ForgetRequest(ParametersModel):
+    user_id: TextId
 
 
 class ModelName(BaseModel):
@@ -216,16 +243,25 @@ class ModelName(BaseModel):
     version: str
 
 
-class RecommendedItem(BaseModel):
-    item_id: str
+class CatalogueItem(BaseModel):
+    item_id: str | int = Field(description="An integer where the ids of the model's data are integers.")
     title: str | None
-    score: float = Field(description="To be compared within one answer only.")
+
+
+class RecommendedItem(CatalogueItem):
+    score: float = Field(description="Comparable within one response only.")
+
+
+UnknownItems = Annotated[
+    list[str | int],
+    Field(description="Ids that the model does not know, as they were sent; they were skipped."),
+]
 
 
 class Context(BaseModel):
     source: Literal["request", "store"]
     used: int = Field(description="How many items of the history the model looked at.")
-    unknown_items: list[str] = Field(description="Ids the model does not know; they were skipped.")
+    unknown_items: UnknownItems
 
 
 class Recommendations(BaseModel):
@@ -234,12 +270,12 @@ class Recommendations(BaseModel):
     items: list[RecommendedItem]
     context: Context
     fallback: Literal["popular"] | None = Field(
-        description='"popular" where the history held nothing known; scores are counts then.'
+        description='"popular" if the model knows no item of the history; the scores are then counts.'
     )
     took_ms: float
 
 
-class Similar(BaseModel):
+class SimilarItems(BaseModel):
     model: ModelName
     items: list[RecommendedItem]
     took_ms: float
@@ -269,29 +305,27 @@ class BatchResponse(BaseModel):
     results: list[Recommendations | BatchError]
 
 
-class Contribution(BaseModel):
-    item_id: str
-    title: str | None
+class Contribution(CatalogueItem):
     effect: float = Field(description="How much the score falls when this action is left out.")
 
 
-class Explained(BaseModel):
+class Explanation(BaseModel):
     model: ModelName
     item: RecommendedItem
     contributions: list[Contribution] = Field(
         description="One for each action the model looked at, oldest first."
     )
     attention: list[list[list[float]]] | None = Field(
-        description="[layer][head][action]: how much the asked place looks at each action and, last, at itself."
+        description="[layer][head][action]: attention to each action and, last, to the predicted position."
     )
-    unknown_items: list[str] = Field(description="Ids the model does not know; they were skipped.")
+    unknown_items: UnknownItems
     fallback: Literal["popular"] | None = Field(
-        description='"popular" where the history held nothing known; the score is a count then.'
+        description='"popular" if the model knows no item of the history; the score is then a count.'
     )
     took_ms: float
 
 
-class Rejected(BaseModel):
+class RejectedEvent(BaseModel):
     index: int
     code: Literal["unknown_item"]
 
@@ -299,13 +333,13 @@ class Rejected(BaseModel):
 class EventsResponse(BaseModel):
     accepted: int
     duplicates: int
-    rejected: list[Rejected]
+    rejected: list[RejectedEvent]
 
 
 class EventOut(BaseModel):
     event_id: str
     user_id: str
-    item_id: str
+    item_id: str | int = Field(description="An integer where the ids of the model's data are integers.")
     timestamp: str
     event_type: str | None
     recommendation_id: str | None
@@ -315,35 +349,28 @@ class UserHistory(BaseModel):
     events: list[EventOut] = Field(description="The newest, oldest first.")
 
 
-class Forgotten(BaseModel):
+class DeletedEvents(BaseModel):
     deleted: int
 
 
-class CatalogueItem(BaseModel):
-    item_id: str
-    title: str | None
-
-
-class CatalogueItems(BaseModel):
+class FoundItems(BaseModel):
     items: list[CatalogueItem]
 
 
-class Sample(BaseModel):
+class SampleUser(BaseModel):
     user_id: str
     history: list[CatalogueItem]
 
 
-class Samples(BaseModel):
-    samples: list[Sample]
+class SampleUsers(BaseModel):
+    samples: list[SampleUser]
 
 
 class ModelState(ModelName):
     state: Literal["current", "previous"]
     num_items: int
     max_history: int
-    exclude_seen: bool = Field(
-        description="Whether items of a history are left out where a request does not say."
-    )
+    exclude_seen: bool = Field(description="The default of `exclude_seen` in requests.")
     loaded_at: str
 
 

@@ -1,14 +1,13 @@
 """The model that answers, and the one before it.
 
 A new model is loaded beside the old one, warmed, and put in its place between two requests. A request keeps the
-model it began with, because item numbers mean something to that model only. The old one stays for going back.
+model it began with, because item numbers have a meaning to that model only. The old one is kept for a rollback.
 """
 
 import asyncio
 import json
 import logging
 import os
-import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,11 +21,12 @@ from bert4rec.artefact import read_manifest
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.engine import Numbers, Scores
-from bert4rec.recommend.recommender import Question, Recommender
+from bert4rec.recommend.recommender import Question, Recommendation, Recommender
 from bert4rec.service.batcher import Batcher
 from bert4rec.service.counters import Metrics
 
-Found = tuple[Numbers, Scores]
+TopItems = tuple[Numbers, Scores]
+"""The best items for a question, best first."""
 MAX_BATCH = 64
 MAX_WAITING = 512
 """At a few thousand questions a second, the last in the queue waits a fraction of a second."""
@@ -36,26 +36,24 @@ WATCH_EVERY = 1.0
 log = logging.getLogger("bert4rec.service")
 
 
-class Sample(NamedTuple):
+class SampleUser(NamedTuple):
     user_id: str
     history: list[str]
 
 
 def check_folder(path: Path) -> None:
-    """Raise at once where no exported model is. A run does not do: it would need torch."""
+    """Raise at once where there is no exported model. A run does not do: it would need torch."""
     if (path / onnx_engine.MANIFEST).is_file():
         read_manifest(path, onnx_engine.MANIFEST, kind="model", schema=onnx_engine.SCHEMA)
-        return
-    if (path / "model" / onnx_engine.MANIFEST).is_file():
-        command = shlex.join(["bert4rec", "serve", str(path / "model")])
-        raise NotFoundError(f"{path} is not a model, but holds one. Serve it with: {command}")
-    if (path / "run.json").is_file() or (path / "config.json").is_file():
-        command = shlex.join(["bert4rec", "export", str(path), "-o", f"{path}-model"])
+    elif (path / "model" / onnx_engine.MANIFEST).is_file():
+        raise NotFoundError(f"{path} is not an exported model, but {path / 'model'} is: pass that folder.")
+    elif (path / "run.json").is_file() or (path / "config.json").is_file():
         raise UsageError(
-            f"{path} is a training run; the service needs an exported model. Make one with: {command}"
+            f"{path} is a training run; the service requires an exported model. Create one with `run.export()`."
         )
-    found = "is not" if path.exists() else "does not exist; expected"
-    raise NotFoundError(f"{path} {found} a model. Make one with: bert4rec export RUN -o MODEL")
+    else:
+        found = "is not an exported model" if path.exists() else "does not exist; expected an exported model"
+        raise NotFoundError(f"{path} {found}. Create one with `run.export()`.")
 
 
 def open_model(path: Path, threads: int) -> Recommender:
@@ -76,8 +74,8 @@ def warm(recommender: Recommender) -> None:
         recommender.top([Question(history, 10, nothing) for history in histories])
 
 
-class Served:
-    """A loaded model with the queue of questions for it."""
+class ServedModel:
+    """A loaded model. Questions that wait for it are answered together."""
 
     def __init__(self, path: Path, *, threads: int, metrics: Metrics) -> None:
         folder = path.resolve()  # a link may be switched while files are read
@@ -85,82 +83,97 @@ class Served:
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
         self._metrics = metrics
-        self.batcher: Batcher[Question, Found] = Batcher(
-            self._answer, name="model", max_batch=MAX_BATCH, max_waiting=MAX_WAITING, timeout=TIMEOUT
+        self.batcher: Batcher[Question, TopItems] = Batcher(
+            self._top, name="model", max_batch=MAX_BATCH, max_waiting=MAX_WAITING, timeout=TIMEOUT
         )
 
     @property
     def version(self) -> tuple[str, str]:
-        """Name and version: what tells models apart."""
+        """Name and version, which identify a model."""
         return self.recommender.name, self.recommender.version
 
-    def _answer(self, questions: list[Question]) -> Sequence[Found | Exception]:
+    async def recommend(
+        self,
+        history: Sequence[str | int],
+        k: int,
+        *,
+        exclude_seen: bool | None = None,
+        allow: Sequence[str | int] | None = None,
+        deny: Sequence[str | int] | None = None,
+    ) -> Recommendation:
+        """As `Recommender.recommend`, answered in a batch with the other requests of the moment."""
+        question, unknown = self.recommender.question(
+            history, k, exclude_seen=exclude_seen, allow=allow, deny=deny
+        )
+        return self.recommender.answer(question, unknown, await self.batcher.ask(question))
+
+    def _top(self, questions: list[Question]) -> Sequence[TopItems | Exception]:
         began = time.perf_counter()
         self._metrics.queue_depth.set(self.batcher.waiting)
         try:
             return self.recommender.top(questions)
         except Exception:
-            # One of them is to blame; the others shall not suffer for it.
-            return [self._answer_alone(question) for question in questions]
+            # One of them is to blame; the others must not suffer for it.
+            return [self._top_alone(question) for question in questions]
         finally:
             self._metrics.inference_seconds.observe(time.perf_counter() - began)
             self._metrics.batch_size.observe(len(questions))
 
-    def _answer_alone(self, question: Question) -> Found | Exception:
+    def _top_alone(self, question: Question) -> TopItems | Exception:
         try:
             return self.recommender.top([question])[0]
         except Exception as error:
             return error
 
 
-class Models:
+class ModelVersions:
     """Which model answers. Lives in the event loop; only loading happens elsewhere."""
 
     def __init__(self, path: Path, *, threads: int, metrics: Metrics) -> None:
-        self._load = partial(Served, path, threads=threads, metrics=metrics)
+        self._load = partial(ServedModel, path, threads=threads, metrics=metrics)
         self._path, self._metrics = path, metrics
         self._seen = fingerprint(path)
         self.current = self._load()
-        self.previous: Served | None = None
+        self.previous: ServedModel | None = None
         self._note("loaded")
 
     async def stop(self) -> None:
-        for served in (self.current, self.previous):
-            if served:
-                await served.batcher.stop()
+        for model in (self.current, self.previous):
+            if model:
+                await model.batcher.stop()
 
     async def watch(self, every: float = WATCH_EVERY) -> None:
-        """For ever: look whether the folder was replaced, and let what lies there now answer."""
+        """Forever: look whether the folder was replaced, and switch to the model that is there now."""
         while True:
             await asyncio.sleep(every)
             found = await asyncio.to_thread(fingerprint, self._path)
             if found is None or found == self._seen:  # between two renames, there is no folder
                 continue
             self._seen = found
-            await self.take_over()
+            await self.reload()
 
-    async def take_over(self) -> None:
-        """Load what lies in the folder and let it answer from now on. What cannot be loaded changes nothing."""
+    async def reload(self) -> None:
+        """Load the model in the folder and switch to it. One that cannot be loaded changes nothing."""
         try:
             new = await asyncio.to_thread(self._load)
         except Exception as error:  # whatever is wrong with a new model, the old one is sound
             self._metrics.model_loads.labels("failed").inc()
-            log.error("The new model cannot be served, the old one goes on: %s", error)
+            log.error("The new model cannot be loaded; the current one stays in service: %s", error)
             return
         if new.version == self.current.version:
             return
         if self.previous and new.version == self.previous.version:
             self.roll_back()
             return
-        forgotten, self.previous, self.current = self.previous, self.current, new
+        dropped, self.previous, self.current = self.previous, self.current, new
         self._note("loaded")
-        if forgotten:
-            await forgotten.batcher.stop()
+        if dropped:
+            await dropped.batcher.stop()
 
     def roll_back(self) -> None:
-        """Let the model before this one answer again. Twice brings back the newer."""
+        """Switch to the previous model. Twice brings back the newer."""
         if self.previous is None:
-            log.warning("There is no earlier model to go back to.")
+            log.warning("There is no previous model to roll back to.")
             return
         self.previous, self.current = self.current, self.previous
         self._note("rolled_back")
@@ -173,22 +186,22 @@ class Models:
         log.info("Model %s, version %s: %s.", *self.current.version, result.replace("_", " "))
 
 
-def read_samples(folder: Path) -> list[Sample]:
-    """Users to look at on the page, where whoever exported the model put some into samples.json."""
+def read_samples(folder: Path) -> list[SampleUser]:
+    """Histories for the page, where the model was exported with some: samples.json."""
     path = folder / "samples.json"
     if not path.is_file():
         return []
     try:
         return [
-            Sample(str(each["user_id"]), list(map(str, each["history"])))
+            SampleUser(str(each["user_id"]), list(map(str, each["history"])))
             for each in json.loads(path.read_bytes())
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged and cannot be read ({error}). Export the model anew.") from error
+        raise DataError(f"{path} is damaged and cannot be read ({error}). Export the model again.") from error
 
 
 def fingerprint(path: Path) -> tuple[object, ...] | None:
-    """Changes whenever the folder, or what a link points to, is replaced; None where there is no folder."""
+    """Changes whenever the folder, or what a link points to, is replaced; None if there is no folder."""
     try:
         with os.scandir(path) as entries:
             facts = {entry.name: entry.stat() for entry in entries if not entry.name.startswith(".")}

@@ -1,15 +1,17 @@
-"""The service as processes: a socket, one or several workers, and how they end.
+"""The service as processes: a socket, one or several workers, how they end, and what a connection may cost.
 
-SIGTERM and Ctrl-C: no new connections; what was accepted is answered; then the end.
-SIGHUP: the model before this one answers again, in every worker. Nothing is written down: a worker that is
-started afterwards serves what lies in the folder.
+SIGTERM and Ctrl-C: no new connections; accepted requests are answered; then the end.
+SIGHUP: every worker rolls back to the previous model. This is not recorded: a worker that is started afterwards
+serves the model in the folder.
 """
 
+import asyncio
 import logging
 import logging.config
 import os
 import signal
 import socket
+from asyncio import TimerHandle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -17,46 +19,52 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from bert4rec.errors import UsageError
 from bert4rec.service.app import Settings, check, create_app
+from bert4rec.service.asgi import Application
 from bert4rec.service.counters import MULTIPROCESS_FOLDER
-from bert4rec.service.gate import Gate
-from bert4rec.service.http_limits import BoundedProtocol
 from bert4rec.service.served_models import check_folder
 
 GRACE = 30
-"""Seconds that requests under way have to end after SIGTERM."""
+"""Seconds that requests in progress have to end after SIGTERM."""
 KEEP_ALIVE = 75
-"""Seconds; longer than the usual proxies keep a connection, so that it is they who close it."""
+"""Seconds; longer than the usual proxies keep a connection, so that they are the ones who close it."""
 BACKLOG = 2048
+MAX_HEAD = 2**16
+"""Bytes of one request's line and headers."""
+MAX_PIPELINE = 16
+"""Requests that one connection may send ahead of their responses."""
+HEAD_TIMEOUT = 15.0
+"""Seconds in which the head of a request must arrive."""
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "loggers": {
-        "bert4rec": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        # Its warnings are about what strangers send, a line for each.
+        "bert4rec.service": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+        # Its warnings are about what clients send, a line for each.
         "uvicorn": {"handlers": ["stderr"], "level": "ERROR", "propagate": False},
     },
 }
 log = logging.getLogger("bert4rec.service")
 
 
-def serve(settings: Settings, *, host: str, port: int, workers: int = 1) -> None:
-    """Listen until told to stop. Mistakes in the settings are raised before the port opens."""
-    check_folder(settings.model)  # first: a slip in its name is not to be hidden by a port that is taken
-    logging.config.dictConfig(LOGGING)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to go back from
+def run(settings: Settings, *, host: str, port: int, workers: int = 1) -> None:
+    """Listen until told to stop. Errors in the settings are raised before the port opens."""
+    check_folder(settings.model)  # first: a wrong folder must not be hidden by a port that is in use
     listener = _bind(host, port)
+    logging.config.dictConfig(LOGGING)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a model to roll back from
     with listener, _metrics_folder(workers):
         if workers == 1:
             app = create_app(settings)
             config = _config(lambda: app)
             _announce(listener)
-            with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it has done as told
+            with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has stopped
                 uvicorn.Server(config).run(sockets=[listener])
         else:
             check(settings)
@@ -66,7 +74,7 @@ def serve(settings: Settings, *, host: str, port: int, workers: int = 1) -> None
     log.info("Stopped.")
 
 
-def _config(factory: Callable[[], Gate], workers: int = 1) -> uvicorn.Config:
+def _config(factory: Callable[[], Application], workers: int = 1) -> uvicorn.Config:
     return uvicorn.Config(
         factory,
         factory=True,
@@ -85,7 +93,7 @@ def _config(factory: Callable[[], Gate], workers: int = 1) -> uvicorn.Config:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """The address is taken at once, before a model is loaded for nothing, but nobody is listened to yet."""
+    """Take the address at once, before a model is loaded in vain, but accept no connection yet."""
     with ExitStack() as closing:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -95,23 +103,23 @@ def _bind(host: str, port: int) -> socket.socket:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", error)
             raise UsageError(
-                f"{host}:{port} cannot be listened on: {reason}. Choose another --host or --port."
+                f"Cannot listen on {host}:{port}: {reason}. Choose another `host` or `port`."
             ) from error
         closing.pop_all()
     return listener
 
 
 def _announce(listener: socket.socket) -> None:
-    """From here on, clients may connect; they wait the moment until the first worker is there."""
+    """From here on clients may connect; they wait the moment until the first worker is ready."""
     listener.listen(BACKLOG)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
-    log.info("Serving on http://%s:%d: a page at /, what can be asked at /docs.", address, port)
+    log.info("Serving on http://%s:%d (page: /, documentation: /docs).", address, port)
 
 
 @contextmanager
 def _metrics_folder(workers: int) -> Iterator[None]:
-    """Where several workers put their numbers, so that any of them can add up all."""
+    """Where several workers put their metrics, so that any of them can add up all."""
     if workers == 1:
         yield
         return
@@ -128,7 +136,7 @@ class Workers(Multiprocess):
 
     def handle_hup(self) -> None:
         for process in self.processes:
-            # One that is still starting loads what lies in the folder, and would die of the signal.
+            # One that is still starting loads the model in the folder, and the signal would kill it.
             if process.pid and process.is_ready():
                 os.kill(process.pid, signal.SIGHUP)
 
@@ -139,3 +147,50 @@ class Workers(Multiprocess):
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP as uvicorn reads it, with bounds on what a client may cost before a request of its reaches the application.
+
+    Answers 400 to what is too much, and closes a connection on which no request arrives.
+    """
+
+    _unused = 0
+    """Bytes that have become neither a whole head nor a part of a body."""
+    _deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._expect_head()
+        self._unused += len(data)
+        super().data_received(data)
+        if self._unused > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        self._unused = 0
+        self._stop_waiting()
+        if len(self.pipeline) >= MAX_PIPELINE:
+            raise ValueError("too many pipelined requests")  # which the parser reports as malformed
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unused = 0
+        super().on_body(body)
+
+    def _expect_head(self) -> None:
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_TIMEOUT, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

@@ -1,4 +1,7 @@
-"""What each request does: from a checked request to the content of its answer. Knows nothing of HTTP."""
+"""What each request does: from a checked request to the content of its response. Independent of HTTP.
+
+The docstrings of the operations are their descriptions in the OpenAPI document.
+"""
 
 import asyncio
 import logging
@@ -6,26 +9,26 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from bert4rec import __version__
-from bert4rec.recommend.recommender import POPULAR, Question
+from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.recommender import Item
 from bert4rec.service import schemas as api
 from bert4rec.service.batcher import Batcher, TooLateError
 from bert4rec.service.counters import Metrics
-from bert4rec.service.problems import ProblemError, internal_error, invalid_body, problem_of, request_id
+from bert4rec.service.problems import ProblemError, to_problem
 from bert4rec.service.schemas import EPOCH
-from bert4rec.service.served_models import Found, Models, Served
+from bert4rec.service.served_models import ModelVersions, ServedModel
 from bert4rec.service.store import Event, HistoryStore, StoreError
 
 Result = TypeVar("Result")
 Content = dict[str, Any]
+"""What becomes the JSON of a response: one of the models of `schemas`, not checked again."""
 TIMEOUT = 5.0
 MAX_WAITING_EVENTS = 16_000
 """Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
@@ -41,8 +44,8 @@ check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.Recomme
 class Service:
     """Models, store and metrics, joined. To be used from one event loop."""
 
-    def __init__(self, models: Models, store: HistoryStore, metrics: Metrics) -> None:
-        self.models, self.store, self.metrics = models, store, metrics
+    def __init__(self, versions: ModelVersions, store: HistoryStore, metrics: Metrics) -> None:
+        self.versions, self.store, self.metrics = versions, store, metrics
         self.is_ready = False
         self._store_works = True
         self._commits: Batcher[list[Event], list[bool]] = Batcher(
@@ -53,12 +56,12 @@ class Service:
             timeout=TIMEOUT,
             size=len,
         )
-        # Reads are many and short; explanations and searches are few and longer. Neither shall wait for the other.
+        # Reads are many and short; explanations and searches are few and longer. Neither must wait for the other.
         self._reads = _lane("store-read", max_waiting=1024)
         self._side = _lane("side", max_waiting=64)
 
     async def start(self) -> None:
-        """Look at the store once, so that a wrong address is in the log at once; it may come back later."""
+        """Ask the store once, so that a wrong address is in the log at once; it may come back later."""
         with suppress(StoreError, TooLateError):
             await self._newest("", 1)
         self.is_ready = True
@@ -70,10 +73,10 @@ class Service:
             async with asyncio.timeout(TIMEOUT):
                 await self._stop_lanes()
         except TimeoutError:
-            log.error("The history store does not answer; what waits for it is given up.")
+            log.error("The history store does not respond; requests that wait for it are abandoned.")
             self.store.interrupt()
             await self._stop_lanes()
-        await self.models.stop()
+        await self.versions.stop()
         self.store.close()
 
     async def _stop_lanes(self) -> None:
@@ -82,135 +85,132 @@ class Service:
 
     @property
     def is_overloaded(self) -> bool:
-        return self.models.current.batcher.is_full
+        return self.versions.current.batcher.is_full
+
+    # Recommendations
 
     async def recommend(self, request: api.RecommendRequest) -> Content:
         """Items that should come next, by a history that is sent or by a user's stored events."""
         began = time.perf_counter()
+        history: Sequence[str | int]
         if isinstance(request, api.ByHistory):
             source, history = "request", request.history
         else:
             source, history = "store", [event.item_id for event in await self._newest(request.user_id)]
-        answer = await self._answer(
+        content = await self._recommend(
             history,
             request.k,
             exclude_seen=request.exclude_seen,
-            deny=request.exclude_items,
             allow=request.candidates,
+            deny=request.exclude_items,
+            source=source,
         )
-        answer["context"]["source"] = source
-        if answer["fallback"]:
+        if content["fallback"]:
             self.metrics.fallbacks.labels("unknown_items" if history else "empty_history").inc()
-        return {**answer, "took_ms": _milliseconds_since(began)}
+        return {**content, "took_ms": _milliseconds_since(began)}
 
     async def rank(self, request: api.RankRequest) -> Content:
-        """The named items, best first."""
+        """The given items, best first."""
         began = time.perf_counter()
-        answer = await self._answer(
-            request.history, len(request.items), exclude_seen=False, deny=[], allow=request.items
+        content = await self._recommend(
+            request.history, len(request.items), exclude_seen=False, allow=request.items
         )
-        return {**answer, "took_ms": _milliseconds_since(began)}
+        return {**content, "took_ms": _milliseconds_since(began)}
 
-    async def _answer(
+    async def _recommend(
         self,
-        history: list[str],
+        history: Sequence[str | int],
         k: int,
         *,
         exclude_seen: bool | None,
-        deny: list[str],
-        allow: list[str] | None,
+        allow: list[str | int] | None,
+        deny: list[str | int] | None = None,
+        source: str = "request",
     ) -> Content:
-        # Nothing is awaited before the question is asked: numbers belong to this model, which may be replaced.
-        served = self.models.current
-        numbers = served.recommender.catalogue.numbers
-        known, unknown = numbers(history)
-        denied, unknown_denied = numbers(deny)
-        allowed, unknown_allowed = (None, []) if allow is None else numbers(allow)
-        if exclude_seen is None:
-            exclude_seen = served.recommender.exclude_seen
-        exclude = np.concatenate([known, denied]) if exclude_seen else denied
-        found = await served.batcher.ask(Question(known, k, exclude, allowed))
-        unknown = list(dict.fromkeys([*unknown, *unknown_denied, *unknown_allowed]))
-        self.metrics.unknown_items.inc(len(unknown))
+        model = self.versions.current
+        found = await model.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        self.metrics.unknown_items.inc(len(found.unknown_items))
         return {
             "recommendation_id": new_id(),
-            "model": _name(served),
-            "items": _items(served, found),
-            "context": {
-                "source": "request",
-                "used": min(len(known), served.recommender.max_history),
-                "unknown_items": unknown,
-            },
-            "fallback": None if len(known) else POPULAR,
+            "model": _name(model),
+            "items": [_scored(item) for item in found.items],
+            "context": {"source": source, "used": found.used, "unknown_items": found.unknown_items},
+            "fallback": found.fallback,
         }
 
     async def recommend_batch(self, request: api.BatchRequest) -> Content:
-        """Many requests at once; each gets its own answer or its own error."""
-        answers = await asyncio.gather(
-            *(self._recommend_entry(entry) for entry in request.requests), return_exceptions=True
-        )
-        return {"results": [_entry(answer) for answer in answers]}
+        """Many requests at once; each gets its own response or its own error."""
+        return {"results": await asyncio.gather(*map(self._recommend_entry, request.requests))}
 
     async def _recommend_entry(self, entry: object) -> Content:
         try:
-            request = check_request.validate_python(entry)
-        except ValidationError as error:
-            raise invalid_body(error) from error
-        return await self.recommend(request)
-
-    async def similar(self, item_id: str, k: int) -> Content:
-        began = time.perf_counter()
-        served = self._knowing(item_id)
-        found = await self._side.ask(partial(served.recommender.similar, item_id, k))
-        items = [asdict(item) for item in found.items]
-        return {"model": _name(served), "items": items, "took_ms": _milliseconds_since(began)}
+            return await self.recommend(check_request.validate_python(entry))
+        except Exception as error:
+            return {"error": to_problem(error, "An entry of /v1/recommend/batch").document()}
 
     async def explain(self, request: api.ExplainRequest) -> Content:
-        """Which actions carried a recommendation, and where the model looked."""
+        """Which actions a recommendation rests on, and where the model looked."""
         began = time.perf_counter()
-        served = self._knowing(request.item_id)
-        found = await self._side.ask(partial(served.recommender.explain, request.history, request.item_id))
+        model = self._model_with(request.item_id)
+        found = await self._side.ask(partial(model.recommender.explain, request.history, request.item_id))
         return {
-            "model": _name(served),
-            "item": asdict(found.item),
-            "contributions": [asdict(each) for each in found.contributions],
+            "model": _name(model),
+            "item": _scored(found.item),
+            "contributions": found.contributions,
             "attention": None if found.attention is None else found.attention.tolist(),
             "unknown_items": found.unknown_items,
             "fallback": found.fallback,
             "took_ms": _milliseconds_since(began),
         }
 
-    def _knowing(self, item_id: str) -> Served:
-        served = self.models.current
-        if served.recommender.catalogue.number_of(item_id) is None:
-            raise ProblemError(404, "unknown_item", "The model knows no item with this id.")
-        return served
+    # Items
 
-    async def search(self, text: str, limit: int) -> Content:
-        catalogue = self.models.current.recommender.catalogue
-        numbers = await self._side.ask(partial(catalogue.search, text, limit))
-        items = [{"item_id": catalogue.id_of(each), "title": catalogue.title_of(each)} for each in numbers]
-        return {"items": items}
+    async def similar(self, request: api.SimilarRequest) -> Content:
+        """Items that the model considers similar; the score is the cosine of their vectors."""
+        began = time.perf_counter()
+        model = self._model_with(request.item_id)
+        found = await self._side.ask(partial(model.recommender.similar, request.item_id, request.k))
+        return {
+            "model": _name(model),
+            "items": [_scored(item) for item in found.items],
+            "took_ms": _milliseconds_since(began),
+        }
 
-    def samples(self) -> Content:
-        served = self.models.current
-        catalogue = served.recommender.catalogue
+    def _model_with(self, item_id: str | int) -> ServedModel:
+        """The model, if it knows the item. The recommender would first look for what may have been meant, which
+        takes up to half a second for a million items."""
+        model = self.versions.current
+        if model.recommender.catalogue.number_of(item_id) is None:
+            raise ProblemError(404, "unknown_item", "The model does not know an item with this id.")
+        return model
+
+    async def search(self, request: api.SearchRequest) -> Content:
+        """Items by the words of their title, or by id; popular ones first."""
+        catalogue = self.versions.current.recommender.catalogue
+        numbers = await self._side.ask(partial(catalogue.search, request.query, request.limit))
+        return {"items": [_item(catalogue, number) for number in numbers]}
+
+    async def samples(self) -> Content:
+        """Histories to try, if the model was exported with some."""
+        model = self.versions.current
+        catalogue = model.recommender.catalogue
         return {
             "samples": [
                 {
-                    "user_id": sample.user_id,
+                    "user_id": user.user_id,
                     "history": [
-                        {"item_id": catalogue.id_of(each), "title": catalogue.title_of(each)}
-                        for each in catalogue.numbers(sample.history)[0].tolist()
+                        _item(catalogue, each) for each in catalogue.numbers(user.history)[0].tolist()
                     ],
                 }
-                for sample in served.samples
+                for user in model.samples
             ]
         }
 
+    # Events
+
     async def add_events(self, request: api.EventsRequest) -> Content:
-        """Keep what users did. Acknowledged events are on disk; a repeated event id counts once."""
-        catalogue = self.models.current.recommender.catalogue
+        """Store what users did. Acknowledged events are on disk; a repeated event id counts once."""
+        catalogue = self.versions.current.recommender.catalogue
         events, rejected = [], []
         for index, event in enumerate(request.events):
             number = catalogue.number_of(event.item_id)
@@ -229,11 +229,15 @@ class Service:
         new = iter(self._with_store(self.store.add, [event for batch in batches for event in batch]))
         return [[next(new) for _ in batch] for batch in batches]
 
-    async def history(self, user_id: str, limit: int) -> Content:
-        return {"events": [_from_store(event) for event in await self._newest(user_id, limit)]}
+    async def history(self, request: api.HistoryRequest) -> Content:
+        """A user's newest events, oldest first. A user without events has an empty history."""
+        events = await self._newest(request.user_id, request.limit)
+        catalogue = self.versions.current.recommender.catalogue
+        return {"events": [_from_store(event, catalogue) for event in events]}
 
-    async def forget(self, user_id: str) -> Content:
-        call = partial(self._with_store, self.store.forget, user_id)
+    async def forget(self, request: api.ForgetRequest) -> Content:
+        """Delete all stored events of a user."""
+        call = partial(self._with_store, self.store.forget, request.user_id)
         return {"deleted": await self._ask_store(self._reads, call)}
 
     async def _newest(self, user_id: str, limit: int = api.MAX_HISTORY) -> list[Event]:
@@ -245,7 +249,7 @@ class Service:
         try:
             return await lane.ask(question)
         except TooLateError:
-            self._note_failure("the history store does not answer in time")
+            self._note_failure("the history store does not respond in time")
             raise
 
     def _with_store(self, call: Callable[..., Result], *arguments: object) -> Result:
@@ -265,31 +269,45 @@ class Service:
             self._store_works = False
             log.error("Requests that need stored events fail: %s.", reason)
 
-    def describe_models(self) -> Content:
-        both = {"current": self.models.current, "previous": self.models.previous}
+    # The service itself
+
+    async def models(self) -> Content:
+        """The current model and the previous one."""
+        both = {"current": self.versions.current, "previous": self.versions.previous}
         return {
             "models": [
                 {
-                    **_name(served),
+                    **_name(model),
                     "state": state,
-                    "num_items": len(served.recommender.catalogue),
-                    "max_history": served.recommender.max_history,
-                    "exclude_seen": served.recommender.exclude_seen,
-                    "loaded_at": served.loaded_at.isoformat(timespec="seconds"),
+                    "num_items": len(model.recommender.catalogue),
+                    "max_history": model.recommender.max_history,
+                    "exclude_seen": model.recommender.exclude_seen,
+                    "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
                 }
-                for state, served in both.items()
-                if served
+                for state, model in both.items()
+                if model
             ]
         }
 
-    def info(self) -> Content:
+    async def info(self) -> Content:
+        """Version and limits."""
         return {
             "service": "bert4rec",
             "version": __version__,
-            "model": _name(self.models.current),
+            "model": _name(self.versions.current),
             "store": self.store.description.split()[0],
             "limits": api.Limits().model_dump(),
         }
+
+    async def live(self) -> Content:
+        """Whether the process runs."""
+        return {"status": "live"}
+
+    async def ready(self) -> Content:
+        """Whether a model is loaded and warm."""
+        if not self.is_ready:
+            raise ProblemError(503, "not_ready", "The service is starting or stopping.")
+        return {"status": "ready"}
 
 
 def _lane(name: str, *, max_waiting: int) -> Batcher[Callable[[], Any], Any]:
@@ -298,7 +316,7 @@ def _lane(name: str, *, max_waiting: int) -> Batcher[Callable[[], Any], Any]:
     def work(calls: list[Callable[[], Result]]) -> Sequence[Result | Exception]:
         return [_outcome(call) for call in calls]
 
-    # Small batches: whoever has given up is noticed between two of them.
+    # Small batches: clients that have hung up are noticed between two of them.
     return Batcher(work, name=name, max_batch=8, max_waiting=max_waiting, timeout=TIMEOUT)
 
 
@@ -309,33 +327,23 @@ def _outcome(call: Callable[[], Result]) -> Result | Exception:
         return error
 
 
-def _entry(answer: Content | BaseException) -> Content:
-    if isinstance(answer, dict):
-        return answer
-    if not isinstance(answer, Exception):
-        raise answer
-    problem = problem_of(answer)
-    if problem is None:
-        log.error("An entry of request %s failed.", request_id.get(), exc_info=answer)
-        problem = internal_error()
-    return {"error": problem.document()}
-
-
 def new_id() -> str:
     """32 hexadecimal digits; ids of later milliseconds are greater, so logs sort by them."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
 
 
-def _name(served: Served) -> dict[str, str]:
-    return {"name": served.recommender.name, "version": served.recommender.version}
+def _name(model: ServedModel) -> Content:
+    name, version = model.version
+    return {"name": name, "version": version}
 
 
-def _items(served: Served, found: Found) -> list[Content]:
-    catalogue = served.recommender.catalogue
-    return [
-        {"item_id": catalogue.id_of(number), "title": catalogue.title_of(number), "score": score}
-        for number, score in zip(found[0].tolist(), found[1].tolist(), strict=True)
-    ]
+def _scored(item: Item) -> Content:
+    # Not left to the writer of JSON, which takes four times as long for dataclasses as for dicts.
+    return {"item_id": item.item_id, "title": item.title, "score": item.score}
+
+
+def _item(catalogue: Catalogue, number: int) -> Content:
+    return {"item_id": catalogue.id_of(number), "title": catalogue.title_of(number)}
 
 
 def _milliseconds_since(began: float) -> float:
@@ -347,6 +355,9 @@ def _to_store(event: api.EventIn, item_id: str) -> Event:
     return Event(event.event_id, event.user_id, item_id, moment, event.event_type, event.recommendation_id)
 
 
-def _from_store(event: Event) -> Content:
-    moment = EPOCH + event.timestamp * MICROSECOND
-    return {**event._asdict(), "timestamp": moment.isoformat().replace("+00:00", "Z")}
+def _from_store(event: Event, catalogue: Catalogue) -> Content:
+    """The item's id as the model has it, which may be an integer; as it is stored where the model lacks the item."""
+    number = catalogue.number_of(event.item_id)
+    item_id = event.item_id if number is None else catalogue.id_of(number)
+    moment = (EPOCH + event.timestamp * MICROSECOND).isoformat().replace("+00:00", "Z")
+    return {**event._asdict(), "item_id": item_id, "timestamp": moment}

@@ -1,4 +1,4 @@
-"""What users did, kept for good: the store behind `POST /v1/events` and recommendations by user.
+"""What users did, stored: the store behind `POST /v1/events` and recommendations by user.
 
 An event is acknowledged when it is on disk. SQLite writes ahead (WAL) and syncs that file at every commit, so an
 acknowledged event survives `kill -9` and, where the disk keeps its word, a power cut. Events of requests that
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from bert4rec.errors import DataError, UsageError
 
 APPLICATION = 0x62657274
-"""Written into the file, which is known as ours by it."""
+"""Written into the file, which is recognised by it."""
 SCHEMA = f"""
 CREATE TABLE bert4rec_events (
     arrival INTEGER PRIMARY KEY,
@@ -53,15 +53,15 @@ class Event(NamedTuple):
 
 
 class StoreError(Exception):
-    """The store cannot be reached now. What needs it may be tried again later."""
+    """The store is unavailable now. Requests that need it may be repeated later."""
 
 
 class StoreFullError(StoreError):
-    """There is no room left; nothing of the request was kept."""
+    """There is no room left; nothing of the request was stored."""
 
 
 class HistoryStore(Protocol):
-    """Every call may be made from any thread, blocks, and raises StoreError where the store is out of order."""
+    """Every call may be made from any thread, blocks, and raises StoreError where the store is unavailable."""
 
     description: str
     """For people, without secrets."""
@@ -85,7 +85,7 @@ class HistoryStore(Protocol):
 def open_store(url: str) -> HistoryStore:
     """The store a URL names: sqlite:///relative.db, sqlite:////absolute.db or postgresql://user@host/database.
 
-    A database server that is away is no error here: it may come back.
+    A database server that is unavailable is not an error here: it may come back.
     """
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
@@ -96,7 +96,7 @@ def open_store(url: str) -> HistoryStore:
         return PostgresHistory(url)
     found = f"{scheme}://…" if separator else repr(url)  # the rest may hold a password
     raise UsageError(
-        f"--store {found} is not understood. Expected sqlite:///history.db (in this folder), "
+        f"`store`: {found} is not a known address. Expected sqlite:///history.db (in this folder), "
         "sqlite:////var/lib/history.db (absolute) or postgresql://user@host/database."
     )
 
@@ -108,7 +108,7 @@ class SQLiteHistory:
         self.path = path.absolute()
         self.description = f"SQLite at {self.path}"
         if not self.path.parent.is_dir():
-            raise UsageError(f"--store: the folder {self.path.parent} does not exist. Make it first.")
+            raise UsageError(f"`store`: the folder {self.path.parent} does not exist. Create it first.")
         self._writing = Lock()
         try:
             self._writer = self._connect()
@@ -118,7 +118,7 @@ class SQLiteHistory:
             kind = (
                 DataError if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) else UsageError
             )
-            raise kind(f"--store: {self.path} cannot be used as a history store: {error}.") from error
+            raise kind(f"`store`: {self.path} cannot be used as a history store: {error}.") from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -127,16 +127,16 @@ class SQLiteHistory:
         self._refuse_foreign(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")  # who is forgotten is overwritten, not only unlinked
+        connection.execute("PRAGMA secure_delete = ON")  # deleted events are overwritten, not only unlinked
         return connection
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
-        """Before anything is changed: tables that are not ours may be dear to somebody."""
+        """Before anything is changed: the database may belong to another program."""
         # In this order, for another worker may be making our own tables right now.
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if tables and application != APPLICATION:
-            raise DataError(f"--store: {self.path} is a database of something else. Choose another file.")
+            raise DataError(f"`store`: {self.path} is a database of another program. Choose another file.")
 
     def _create(self) -> None:
         with self._transaction() as connection:
@@ -146,7 +146,7 @@ class SQLiteHistory:
                     connection.execute(statement)
             elif version != 1:
                 raise DataError(
-                    f"--store: {self.path} is of version {version}; this bert4rec knows version 1."
+                    f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
 
     @contextmanager
@@ -174,9 +174,8 @@ class SQLiteHistory:
         with _translated_errors():
             with self._transaction() as connection:
                 count = connection.execute(FORGET, (user_id,)).rowcount
-            with (
-                self._writing
-            ):  # the log of writes still holds them; it is emptied as soon as nobody reads it
+            # The log of writes still holds them; it is emptied as soon as nobody reads it.
+            with self._writing:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return count
 
@@ -196,7 +195,7 @@ def _translated_errors() -> Iterator[None]:
     except sqlite3.Error as error:
         if _code(error) == sqlite3.SQLITE_FULL:
             raise StoreFullError("the disk of the history store is full") from error
-        raise StoreError(f"the history store is out of order: {error}") from error
+        raise StoreError(f"the history store is unavailable: {error}") from error
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -25,7 +25,7 @@ DEFAULTS = {
     "connect_timeout": 3,
     "application_name": "bert4rec",
     "client_encoding": "utf8",
-    # A server whose machine or network has gone is noticed within seconds, whether or not we wait for an answer.
+    # A server whose machine or network has failed is noticed within seconds, whether or not we wait for an answer.
     "tcp_user_timeout": 5000,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -33,7 +33,7 @@ DEFAULTS = {
 }
 STATEMENT_TIMEOUT = "5s"
 REST_AFTER_FAILURE = 0.5
-"""Seconds in which nobody tries again, so that requests are turned away at once while the server is gone."""
+"""Seconds without another attempt, so that requests are refused at once while the server is down."""
 SCHEMA_LOCK = 0x62657274  # workers that start together create the table one after the other
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS bert4rec_events (
@@ -69,14 +69,14 @@ class PostgresHistory:
             from psycopg.conninfo import conninfo_to_dict
         except ImportError as error:
             raise UsageError(
-                "--store postgresql://… needs psycopg: pip install 'bert4rec[postgres]'."
+                "`store`: postgresql://… requires psycopg: pip install 'bert4rec[postgres]'."
             ) from error
         try:
             self._settings: dict[str, Any] = {**DEFAULTS, **conninfo_to_dict(url)}
         except psycopg.ProgrammingError as error:
             # Not what psycopg says of it: that may quote the password.
             raise UsageError(
-                "--store: this is no address of a PostgreSQL database. "
+                "`store`: this is not the address of a PostgreSQL database. "
                 "Expected postgresql://user:password@host:port/database."
             ) from error
         where = self._settings.get("host", "its default socket")
@@ -103,7 +103,7 @@ class PostgresHistory:
         return self._call(lambda connection: connection.execute(FORGET, (user_id,)).rowcount)
 
     def interrupt(self) -> None:
-        """Cuts the connections: whoever waits at the other end of one hears that it is closed."""
+        """Cuts the connections: calls that wait for one fail because it is closed."""
         import psycopg
 
         self._resting_until = math.inf
@@ -137,7 +137,7 @@ class PostgresHistory:
         assert failure is not None
         # Of what the server says, the first part: the rest may quote what users sent.
         reason = failure.diag.message_primary or str(failure).strip()
-        raise StoreError(f"the history store is out of order: {reason}") from failure
+        raise StoreError(f"the history store is unavailable: {reason}") from failure
 
     def _connection(self) -> "psycopg.Connection":
         import psycopg
@@ -149,7 +149,7 @@ class PostgresHistory:
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
             connection.close()
-            raise StoreError(f"the database is encoded as {encoding}; make one with ENCODING 'UTF8'")
+            raise StoreError(f"the database is encoded as {encoding}; create one with ENCODING 'UTF8'")
         self._threads.connection = connection
         self._opened.add(connection)
         connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))

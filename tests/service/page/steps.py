@@ -35,13 +35,13 @@ def ask(server: RunningServer, path: str, **body: Any) -> dict[str, Any]:
         return answer
 
 
-def recommended_after(server: RunningServer, *history: str) -> list[str]:
+def recommended_after(server: RunningServer, *history: str | int) -> list[str]:
     items = ask(server, "/v1/recommend", history=history)["items"]
     return [named(item["item_id"], item["title"]) for item in items]
 
 
-def named(item_id: str, title: str | None) -> str:
-    return (title or "").strip() or item_id
+def named(item_id: str | int, title: str | None) -> str:
+    return (title or "").strip() or str(item_id)
 
 
 def film(number: int) -> str:

@@ -1,5 +1,8 @@
 """Putting together a history, what is recommended after it, and why."""
 
+import json
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import (
     Route,
@@ -21,7 +24,7 @@ from tests.service.page.steps import (
     stop_the_clock,
     suggestion,
 )
-from tests.service.servers import RunningServer
+from tests.service.servers import LARGE_ID, RunningServer, running, variant
 
 # Putting together a history
 
@@ -192,6 +195,32 @@ def test_a_history_longer_than_the_model_sees_is_folded_and_counted(visit: Visit
     expect(page.locator("#history ol li")).to_have_count(10)
 
 
+def test_items_whose_ids_are_integers_are_searched_added_recommended_and_explained(
+    visit: Visit, exported_model: Path, tmp_path: Path
+) -> None:
+    """One of them is larger than a number of JavaScript can hold."""
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    (model / "samples.json").write_text(json.dumps([{"user_id": 7, "history": [3, LARGE_ID]}]))
+    with running(model) as server:
+        page = visit(origin=server.address)
+        add(page, str(LARGE_ID))
+        expect_history(page, "Film 060")
+        assert page.url.endswith(f"#h={LARGE_ID}")
+        page.get_by_label("Or start from a sample user").select_option("7 (2 items)")
+        expect_history(page, "Film 060", "Film 003")
+        expect(page.get_by_label("Or start from a sample user")).to_have_value("0")
+        expect_recommended(page, recommended_after(server, 3, LARGE_ID))
+        page.locator(".recommendation").first.click()
+        expect(page.locator(".recommendation").first).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#why tbody th")).to_have_text(["the predicted position", "Film 060", "Film 003"])
+        page.reload()
+        expect_history(page, "Film 060", "Film 003")
+        expect(page.locator("#why tbody tr")).to_have_count(3)
+        page.get_by_role("button", name="Add to the history").first.click()
+        expect(page.locator("#history ol li")).to_have_count(3)
+        expect(page.get_by_text("After 3 items.")).to_be_visible()
+
+
 @pytest.mark.parametrize("number", [7, 8, 9, 10, 11, 12])
 def test_awkward_titles_are_shown_as_they_are(visit: Visit, number: int) -> None:
     page = visit()
@@ -219,7 +248,7 @@ def test_another_model_that_took_over_introduces_itself(visit: Visit, server: Ru
         add(page, "i1")
     expect_recommended(page, recommended_after(server, "i3", "i1"))
     expect_history(page, "Film 001", "Film 003")
-    expect(page.locator("#why tbody th")).to_have_text(["the place to be filled", "Film 001", "Film 003"])
+    expect(page.locator("#why tbody th")).to_have_text(["the predicted position", "Film 001", "Film 003"])
     expect(page.get_by_text("Model films, version ")).to_be_visible()
 
 
@@ -238,7 +267,7 @@ def test_an_explanation_shows_effects_and_the_attention_of_the_chosen_heads(
     layer = answer["attention"][0]
     rows = page.locator("#why tbody tr")
     # The place itself, then the actions, newest first.
-    expect(rows.locator("th")).to_have_text(["the place to be filled", "Film 004", "Film 005", "Film 003"])
+    expect(rows.locator("th")).to_have_text(["the predicted position", "Film 004", "Film 005", "Film 003"])
     effects = [f"{each['effect']:+.2f}".replace("-", "−") for each in reversed(answer["contributions"])]
     expect(rows.locator(".effect")).to_have_text(effects)
     weights = [f"{100 * head[place]:.0f}" for place in (3, 2, 1, 0) for head in layer]

@@ -14,7 +14,7 @@ from playwright.sync_api import (
     expect,
 )
 
-from bert4rec.service import page_files
+from bert4rec.service.documents import page_files
 from tests.service.page.steps import (
     Visit,
     add,
@@ -80,7 +80,7 @@ def test_a_link_with_unknown_ids_reports_them_and_shows_the_rest(visit: Visit, s
     expect(page.get_by_text(skipped)).to_be_visible()
     expect_history(page, "Film 002", "%E0%A4", "a,b", "Film 001")
     expect(page.locator("#history ol li", has_text="unknown to the model")).to_have_count(2)
-    expect(page.get_by_text("The model knows no item with this id: ghost.")).to_be_visible()
+    expect(page.get_by_text("The model does not know an item with this id: ghost.")).to_be_visible()
     expect_recommended(page, recommended_after(server, "i1", "i2"))
     expect(page.locator("#problem")).to_be_hidden()
 
@@ -110,7 +110,7 @@ def test_a_key_is_asked_for_and_kept_for_this_tab_only(visit: Visit, model: Path
     with running(model, "--api-key-file", str(tmp_path / "keys")) as guarded:
         page = visit("#h=i1", origin=guarded.address, may_fail=True)
         field = page.get_by_label("API key")
-        expect(page.get_by_role("alert")).to_have_text("The service asks for a key.")
+        expect(page.get_by_role("alert")).to_have_text("The service requires an API key.")
         expect(field).to_be_focused()
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")
@@ -260,5 +260,5 @@ def test_the_page_is_small_and_guarded(server: RunningServer) -> None:
         policy = client.get("/").headers["content-security-policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
-    files = page_files.page_files()
-    assert sum(len(content) for path, (content, _) in files.items() if path != "/") < 40 * 1024
+    files = page_files()
+    assert sum(len(file.content) for path, file in files.items() if path != "/") < 40 * 1024

@@ -129,7 +129,7 @@ async function loadExplanation(signal) {
     remember([answer.item, ...answer.contributions]);
   } catch (error) {
     if (error.code !== "unknown_item") throw error;
-    answer = `The model knows no item with this id: ${state.item}.`;
+    answer = `The model does not know an item with this id: ${state.item}.`;
   }
   explained = { about, answer };
   show();

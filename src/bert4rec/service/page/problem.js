@@ -46,5 +46,5 @@ export function startProblemLine(retry) {
 }
 
 function keyMessage() {
-  return readKey() ? "The service did not accept this key." : "The service asks for a key.";
+  return readKey() ? "The service did not accept this key." : "The service requires an API key.";
 }

@@ -21,12 +21,18 @@ export async function ask(path, body, signal) {
       cache: "no-store",
       signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)]),
     });
-    if (response.ok) return await response.json();
+    if (response.ok) return JSON.parse(await response.text(), withTextIds);
     throw await problemOf(response);
   } catch (error) {
     if (error instanceof Problem || signal.aborted) throw error;
     throw new Problem("The service cannot be reached.", { retryAfter: 2 });
   }
+}
+
+// On this page, item ids are texts, as in its address. A number of more than 53 bits would not come through here
+// unharmed, so its digits are taken as they were sent; browsers that cannot tell them give the number's own.
+function withTextIds(key, value, context) {
+  return key === "item_id" && typeof value === "number" ? (context?.source ?? String(value)) : value;
 }
 
 async function problemOf(response) {

@@ -74,7 +74,7 @@ function summary({ item, contributions }) {
   return `${score} It rests most on ${quoted(id)}: without it, the score would be ${without}.`;
 }
 
-// The heads to be shown; 0 means all. Weights are of the actions, oldest first, and last of the asked place.
+// The heads to be shown; 0 means all. Weights are of the actions, oldest first, and last of the predicted position.
 function chosenHeads(attention, layer, head) {
   return (attention ?? [])
     .flatMap((heads, l) => heads.map((weights, h) => ({ layer: l + 1, head: h + 1, weights })))
@@ -88,7 +88,7 @@ function tableOf({ contributions }, heads) {
   const rows = contributions.map(({ item_id: id, effect }, place) =>
     make("tr", {}, rowHead(nameTag(id)), effectCell(effect, strongest), ...cells(place)),
   );
-  const itself = make("small", { textContent: "the place to be filled" });
+  const itself = make("small", { textContent: "the predicted position" });
   if (heads.length) rows.push(make("tr", {}, rowHead(itself), make("td"), ...cells(contributions.length)));
   return [headOf(heads), make("tbody", {}, ...rows.reverse())]; // newest first, as the history is
 }
