@@ -1,0 +1,146 @@
+"""How `make docs` turns these pages, the docstrings and the commands into a website. No network is needed."""
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+
+import bert4rec
+from bert4rec.cli import app as commands
+
+ROOT = Path(__file__).parents[1]
+
+project = "bert4rec"
+author = copyright = "The bert4rec developers"
+release = version = bert4rec.__version__
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = f"bert4rec {release}"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_favicon = str(ROOT / "src/bert4rec/service/page/icon.svg")
+html_copy_source = False
+html_show_sphinx = False
+pygments_style, pygments_dark_style = "friendly", "monokai"
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]  # the changelog and the commands begin below their pages' titles
+
+autodoc_class_signature = "separated"  # objects come from functions: nobody types their constructors
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 90
+napoleon_google_docstring = False
+default_role = "literal"  # docstrings mark code with single backticks, as in Markdown
+# Types of other libraries have no page here. Links that somebody wrote (:func:, :meth:) must work.
+nitpick_ignore_regex = [("py:(class|obj|data|exc)", ".*")]
+
+FIRST_FUNCTIONS = ("prepare", "train", "load", "compare", "serve", "register")
+"""In the order of use; the others follow by name."""
+
+
+def api_reference() -> str:
+    """All public names and nothing else: functions, classes, errors."""
+    members = {name: getattr(bert4rec, name) for name in bert4rec.__all__ if not name.startswith("_")}
+    order = [*FIRST_FUNCTIONS, *sorted(members)]
+    names = sorted(members, key=order.index)
+    errors = [name for name in names if inspect.isclass(members[name]) and issubclass(members[name], Exception)]
+    classes = [name for name in names if inspect.isclass(members[name]) and name not in errors]
+    functions = [name for name in names if inspect.isroutine(members[name])]
+    return (
+        "".join(_autodoc("Functions", "autofunction", functions))
+        + "".join(_autodoc("Classes", "autoclass", classes, ":members:", ":inherited-members: ABC"))
+        + "".join(_autodoc("Errors", "autoexception", errors))
+    )
+
+
+def _autodoc(title: str, directive: str, names: list[str], *options: str) -> Iterator[str]:
+    yield f"\n## {title}\n"
+    for name in names:
+        yield f"\n### {name}\n\n```{{eval-rst}}\n.. {directive}:: bert4rec.{name}\n"
+        yield "".join(f"   {option}\n" for option in options) + "```\n"
+
+
+def command_reference() -> str:
+    """What `--help` says, without the lists at its beginning and defaults that say nothing."""
+    text = commands.generate_docs(output_format="markdown")
+    return re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("\n## ") :])
+
+
+def tutorial() -> str:
+    """examples/tutorial.py, cell by cell, with what each cell prints."""
+    cells = (ROOT / "examples/tutorial.py").read_text(encoding="utf-8").split("\n# %%")
+    names: dict[str, object] = {}
+    pages = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for cell in cells[1:]:
+            kind, _, text = cell.partition("\n")
+            if "[markdown]" in kind:
+                pages.append(re.sub(r"^# ?", "", text, flags=re.MULTILINE))
+                continue
+            pages.append(f"```python\n{text.strip()}\n```")
+            if printed := _run(text, names):
+                pages.append(f"```{{code-block}} text\n:class: output\n\n{printed.rstrip()}\n```")
+    return "\n" + "\n\n".join(pages) + "\n"
+
+
+def _run(code: str, names: dict[str, object]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            exec(compile(code, "examples/tutorial.py", "exec"), names)
+        except Exception:
+            logging.getLogger(__name__).warning("The tutorial failed:\n%s", traceback.format_exc())
+    return printed.getvalue()
+
+
+MADE_HERE: dict[str, Callable[[], str]] = {
+    "tutorial": tutorial,
+    "reference/api": api_reference,
+    "reference/commands": command_reference,
+}
+"""Page → what follows its text."""
+
+
+def add_what_is_made_here(_app: Sphinx, page: str, source: list[str]) -> None:
+    if page in MADE_HERE:
+        source[0] += MADE_HERE[page]()
+
+
+def link_to_public_name(
+    _app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.TextElement
+) -> nodes.reference | None:
+    """A signature names a class by the module it is in; its page has the public name."""
+    name = node.get("reftarget", "").rpartition(".")[2]
+    if node.get("refdomain") != "py" or name not in bert4rec.__all__:
+        return None
+    node["reftarget"] = f"bert4rec.{name}"
+    page = node.get("refdoc", env.docname)
+    python = env.domains.python_domain
+    return python.resolve_xref(env, page, _app.builder, "obj", node["reftarget"], node, text)
+
+
+def setup(app: Sphinx) -> None:
+    os.environ.setdefault("COLUMNS", "100")
+    app.connect("source-read", add_what_is_made_here)
+    app.connect("env-get-outdated", lambda *_: list(MADE_HERE))
+    app.connect("missing-reference", link_to_public_name)
