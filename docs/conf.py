@@ -64,7 +64,9 @@ def api_reference() -> str:
     members = {name: getattr(bert4rec, name) for name in bert4rec.__all__ if not name.startswith("_")}
     order = [*FIRST_FUNCTIONS, *sorted(members)]
     names = sorted(members, key=order.index)
-    errors = [name for name in names if inspect.isclass(members[name]) and issubclass(members[name], Exception)]
+    errors = [
+        name for name in names if inspect.isclass(members[name]) and issubclass(members[name], Exception)
+    ]
     classes = [name for name in names if inspect.isclass(members[name]) and name not in errors]
     functions = [name for name in names if inspect.isroutine(members[name])]
     return (
@@ -84,7 +86,7 @@ def _autodoc(title: str, directive: str, names: list[str], *options: str) -> Ite
 def command_reference() -> str:
     """What `--help` says, without the lists at its beginning and defaults that say nothing."""
     text = commands.generate_docs(output_format="markdown")
-    return re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("\n## ") :])
+    return re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("\n## bert4rec ") :])
 
 
 def tutorial() -> str:
@@ -126,6 +128,14 @@ def add_what_is_made_here(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += MADE_HERE[page]()
 
 
+def keep_colons(
+    _app: Sphinx, what: str, _name: str, _thing: object, _options: object, lines: list[str]
+) -> None:
+    """An attribute is described in prose; napoleon would take what is before a colon for its type."""
+    if what in ("attribute", "property"):
+        lines.insert(0, "")
+
+
 def link_to_public_name(
     _app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.TextElement
 ) -> nodes.reference | None:
@@ -143,4 +153,5 @@ def setup(app: Sphinx) -> None:
     os.environ.setdefault("COLUMNS", "100")
     app.connect("source-read", add_what_is_made_here)
     app.connect("env-get-outdated", lambda *_: list(MADE_HERE))
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.connect("missing-reference", link_to_public_name)

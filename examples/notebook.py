@@ -1,4 +1,4 @@
-"""A DataFrame in; three models compared on the validation items; the best refitted; recommendations for everybody out."""
+"""A DataFrame in, three models compared on validation, the best one refitted, recommendations for everybody out."""
 
 import pandas as pd
 

@@ -36,9 +36,9 @@ for warning in dataset.warnings():
 #
 # ## Training
 #
-# The last item of each user is for the test, the one before for validation. While we are still choosing, we leave the
-# test items alone: `test=False`. The preset `demo` fits this small shop, and we take only some of its steps, so that this
-# page is built in seconds. Leave both out for your own data: the number of steps then follows from its size.
+# The last item of each user is for the test, the one before for validation. While we are still choosing, we leave
+# the test items alone: `test=False`. The preset `demo` fits this small shop. We take only some of its steps, so that
+# this page is built in seconds. Leave both out for your own data: the number of steps then follows from its size.
 
 # %%
 few = {"training.steps": 400, "training.validate_every": 100}
