@@ -85,7 +85,7 @@ def _autodoc(title: str, directive: str, names: list[str], *options: str) -> Ite
 
 def command_reference() -> str:
     """What `--help` says, without the lists at its beginning and defaults that say nothing."""
-    text = commands.generate_docs(output_format="markdown")
+    text = commands.generate_docs(output_format="markdown").replace("```console", "```text")
     return re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("\n## bert4rec ") :])
 
 
@@ -133,7 +133,7 @@ def keep_colons(
 ) -> None:
     """An attribute is described in prose; napoleon would take what is before a colon for its type."""
     if what in ("attribute", "property"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]  # an empty comment, which holds no colon
 
 
 def link_to_public_name(

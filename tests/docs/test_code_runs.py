@@ -93,7 +93,7 @@ def test_the_code_of_a_page_runs_in_order(page: str, folder: Path) -> None:
 @pytest.mark.parametrize("example", ["notebook.py", "tutorial.py"])
 def test_an_example_runs_as_a_script(example: str, folder: Path) -> None:
     environment = {**os.environ, "PYTHONWARNINGS": "error::DeprecationWarning:__main__"}
-    command = [sys.executable, ROOT / "examples" / example]
+    command = [sys.executable, str(ROOT / "examples" / example)]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "item" in run.stdout

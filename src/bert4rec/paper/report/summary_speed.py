@@ -104,7 +104,7 @@ def training_table(lines: Sequence[Line]) -> Table:
 
 
 def speed_beside_paper(title: str, lines: Sequence[Line]) -> str:
-    """How many times the paper's speed training has, at the batch size and catalogue that were timed beside a loop."""
+    """How many times as fast training is as the paper's, where a plain loop was timed in the same process."""
     ratios = [
         (line["samples_per_second"] / theirs, line["device"])
         for line in lines
@@ -115,7 +115,8 @@ def speed_beside_paper(title: str, lines: Sequence[Line]) -> str:
 
 
 def _title(line: Line) -> str:
-    return PAPER_NAMES.get(line["shape"], line["shape"])
+    shape: str = line["shape"]
+    return PAPER_NAMES.get(shape, shape)
 
 
 def _paper_speed(line: Line) -> float | None:
