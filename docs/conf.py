@@ -6,7 +6,6 @@ import io
 import os
 import re
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
-from sphinx.util import logging
 
 import bert4rec
 from bert4rec.cli import app as commands
@@ -101,18 +99,12 @@ def tutorial() -> str:
                 pages.append(re.sub(r"^# ?", "", text, flags=re.MULTILINE))
                 continue
             pages.append(f"```python\n{text.strip()}\n```")
-            if printed := _run(text, names):
-                pages.append(f"```{{code-block}} text\n:class: output\n\n{printed.rstrip()}\n```")
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(text, "examples/tutorial.py", "exec"), names)
+            if printed.getvalue():
+                output = printed.getvalue().rstrip()
+                pages.append(f"```{{code-block}} text\n:class: output\n\n{output}\n```")
     return "\n" + "\n\n".join(pages) + "\n"
-
-
-def _run(code: str, names: dict[str, object]) -> str:
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        try:
-            exec(compile(code, "examples/tutorial.py", "exec"), names)
-        except Exception:
-            logging.getLogger(__name__).warning("The tutorial failed:\n%s", traceback.format_exc())
-    return printed.getvalue()
 
 
 MADE_HERE: dict[str, Callable[[], str]] = {
