@@ -119,3 +119,9 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     for page in PAGES:
         name = Path(page).relative_to("docs").with_suffix("").as_posix() if page.startswith("docs/") else ""
         assert not name or name == "index" or f"\n{name}\n" in index, page
+
+
+@ALL_PAGES
+def test_every_link_of_a_page_has_a_text(page: str) -> None:
+    """Sphinx would find one; a reader of the file sees nothing."""
+    assert "[](" not in PAGES[page]
