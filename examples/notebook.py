@@ -1,13 +1,10 @@
 """A DataFrame in, three models compared on validation, the best one refitted, recommendations for everybody out."""
 
-import pandas as pd
-
 import bert4rec
 
-actions = [(f"user {u}", f"item {(3 * u + step) % 50}", step) for u in range(200) for step in range(12)]
-log = pd.DataFrame(actions, columns=["user", "item", "time"])  # or pd.read_csv("events.csv")
+log = bert4rec.prepare("synthetic").to_pandas()  # a made-up shop; yours: pd.read_csv("events.csv")
 dataset = bert4rec.prepare(log, user="user", item="item", time="time")
-few = {"training.steps": 60, "training.validate_every": 20, "training.batch_size": 64}  # leave this out
+few = {"training.steps": 60, "training.validate_every": 30, "training.batch_size": 64}  # leave this out
 models = ("bert4rec", "sasrec", "fpmc")
 runs = [bert4rec.train(dataset, model=model, settings=few, test=False) for model in models]
 print(bert4rec.compare(*runs, split="valid", protocol="full"))

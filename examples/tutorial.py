@@ -41,9 +41,9 @@ for warning in dataset.warnings():
 # this page is built in seconds. Leave both out for your own data: the number of steps then follows from its size.
 
 # %%
-few = {"training.steps": 400, "training.validate_every": 100}
+few = {"training.steps": 400, "training.validate_every": 100, "training.batch_size": 256}
 bert = bert4rec.train(dataset, model="bert4rec", preset="demo", settings=few, test=False)
-few = {"training.steps": 150, "training.validate_every": 50}
+few = {"training.steps": 100, "training.validate_every": 50}
 sasrec = bert4rec.train(dataset, model="sasrec", preset="demo", settings=few, test=False)
 popular = bert4rec.train(dataset, model="pop", test=False)
 print(bert.history.to_pandas()[["step", "loss", "value"]])
@@ -71,7 +71,8 @@ print(bert4rec.compare(bert, sasrec, split="valid", protocol="full"))
 # %%
 best = max((bert, sasrec), key=lambda run: run.metrics["valid"]["full"]["NDCG@10"])
 final = best.refit()
-print(final.evaluate(split="test", k=(5, 10, 20)))
+evaluation = final.evaluate(split="test", k=(5, 10, 20))
+print(evaluation.to_pandas()[["model", "protocol", "HR@5", "HR@20", "NDCG@10"]])
 
 # %% [markdown]
 # ## Recommendations
@@ -89,7 +90,7 @@ for item in recommender.recommend(["item-00184", "item-00146", "item-00179"], k=
 # %%
 print(recommender.recommend_user("user-00623", k=3).items[0])
 everybody = recommender.recommend_many(dataset, k=5).to_pandas()
-print(everybody.head(10))
+print(everybody[["user", "rank", "title", "score"]].head(10))
 
 # %% [markdown]
 # Why that item? `explain` says which past actions carried it:

