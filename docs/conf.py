@@ -38,6 +38,7 @@ html_css_files = ["style.css"]
 html_favicon = str(ROOT / "src/bert4rec/service/page/icon.svg")
 html_copy_source = False
 html_show_sphinx = False
+smartquotes = False  # a quoted value is code
 pygments_style, pygments_dark_style = "friendly", "monokai"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -99,7 +100,7 @@ def tutorial() -> str:
                 pages.append(re.sub(r"^# ?", "", text, flags=re.MULTILINE))
                 continue
             pages.append(f"```python\n{text.strip()}\n```")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
+            with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(printed):
                 exec(compile(text, "examples/tutorial.py", "exec"), names)
             if printed.getvalue():
                 output = printed.getvalue().rstrip()

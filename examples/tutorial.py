@@ -41,15 +41,16 @@ for warning in dataset.warnings():
 # this page is built in seconds. Leave both out for your own data: the number of steps then follows from its size.
 
 # %%
-few = {"training.steps": 400, "training.validate_every": 100, "training.batch_size": 256}
+few = {"training.steps": 300, "training.validate_every": 100, "training.batch_size": 256}
 bert = bert4rec.train(dataset, model="bert4rec", preset="demo", settings=few, test=False)
-few = {"training.steps": 100, "training.validate_every": 50}
+few = {"training.steps": 150, "training.validate_every": 50}
 sasrec = bert4rec.train(dataset, model="sasrec", preset="demo", settings=few, test=False)
 popular = bert4rec.train(dataset, model="pop", test=False)
 print(bert.history.to_pandas()[["step", "loss", "value"]])
 
 # %% [markdown]
-# `value` is the NDCG@10 on the validation items. It still rises: with more steps BERT4Rec gets better.
+# `value` is the NDCG@10 on the validation items. It still rises, and `train` warns about it: with more steps BERT4Rec
+# gets better. It learns more slowly than SASRec, which sees an answer at every position.
 #
 # ## Which one is better?
 #
@@ -85,19 +86,23 @@ for item in recommender.recommend(["item-00184", "item-00146", "item-00179"], k=
     print(f"{item.score:6.2f}  {item.item_id}  {item.title}")
 
 # %% [markdown]
-# For a user of the dataset, and for everybody, as a DataFrame:
+# For a user of the dataset, and for everybody at once, as a DataFrame:
 
 # %%
-print(recommender.recommend_user("user-00623", k=3).items[0])
+print(recommender.recommend_user("user-00623", k=1).items[0].title)
+
+# %%
 everybody = recommender.recommend_many(dataset, k=5).to_pandas()
 print(everybody[["user", "rank", "title", "score"]].head(10))
 
 # %% [markdown]
-# Why that item? `explain` says which past actions carried it:
+# Why that item? `explain` says how much its score owes to each past action:
 
 # %%
-best_item = recommender.recommend(["item-00184", "item-00146"], k=1).items[0]
-for past in recommender.explain(["item-00184", "item-00146"], best_item.item_id).contributions:
+history = ["item-00184", "item-00146", "item-00179"]
+first = recommender.recommend(history, k=1).items[0]
+print(first.title)
+for past in recommender.explain(history, first.item_id).contributions:
     print(f"{past.effect:+.2f}  {past.title}")
 
 # %% [markdown]
@@ -107,7 +112,7 @@ for past in recommender.explain(["item-00184", "item-00146"], best_item.item_id)
 
 # %%
 folder = final.export("model")
-print(bert4rec.load(folder).recommend(["item-00184"], k=3).items[0])
+print(bert4rec.load(folder).recommend(history, k=1).items[0].title)
 
 # %% [markdown]
 # `bert4rec serve model` answers over HTTP: [Serving](guides/serving.md).
