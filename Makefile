@@ -25,7 +25,7 @@ docs: $(READY)            ## the documentation as web pages: docs/_build/html/in
 	@echo "Open docs/_build/html/index.html"
 
 tables: $(READY)          ## write the tables of README.md and docs/results.md from results/
-	$(BIN)/python -m bert4rec.paper.report.summary results README.md docs/results.md
+	$(BIN)/python -m bert4rec.paper.reporting.summary results README.md docs/results.md
 
 bench: $(READY)           ## speed and memory on this machine
 	$(BIN)/python -m benchmarks

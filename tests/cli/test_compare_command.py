@@ -27,11 +27,13 @@ def test_with_several_seeds_the_interval_over_them_is_there(
     table, messages = capsys.readouterr()
     margin = 4.302653 * sqrt(2 * 0.125**2)
     p_value = 1 - sqrt(2) / sqrt(2 + 2)
-    over_seeds = words_of(table, " " * 10)
+    total, over_users, over_seeds = (line.split() for line in table.splitlines() if "+0.2500" in line)
+    assert total[:7] == ["b1", "…", "b2", "−", "a1", "…", "a2"]
+    assert total[7:9] == ["total", "+0.2500"]
+    assert over_users[:2] == ["users", "+0.2500"]
     assert over_seeds[:2] == ["seeds", "+0.2500"]
     assert over_seeds[2:4] == [f"[{0.25 - margin:+.4f},", f"{0.25 + margin:+.4f}]"]
     assert over_seeds[4:] == [f"{p_value:.4f}", "–"]
-    assert words_of(table, "b1 … b2 − a1 … a2")[7:9] == ["users", "+0.2500"]
     assert "--seed" not in messages
 
 
@@ -54,7 +56,7 @@ def test_the_protocol_is_said_and_how_to_get_the_other(
     compare_command(*runs, metric="HR@1", protocol=protocol)  # type: ignore[arg-type]
     table, messages = capsys.readouterr()
     assert table.startswith(f"Test items of planted, {told}\n")
-    assert words_of(table, "two − one")[3:5] == ["users", difference]
+    assert words_of(table, "two − one")[3:5] == ["total", difference]
     assert other in messages
     assert "with different --seed" in messages
 
@@ -69,13 +71,10 @@ def test_it_ends_with_who_wins_under_each_protocol_and_how_sure_that_is(
     compare_command(one, two, metric="HR@1")
     *_, sampled, full = capsys.readouterr().out.splitlines()
     assert sampled == (
-        "Up to 100 sampled negatives: nobody wins for sure. two leads one (HR@1 0.5500 against 0.5000, +10.0%), "
-        "which may be luck (p = 0.3299 over users)."
+        "Up to 100 sampled negatives: no clear winner. two leads one, but this may be chance "
+        "(HR@1 0.5500 vs 0.5000, +10.0%; p = 0.3299 over users)."
     )
-    assert (
-        full
-        == "Full ranking: two wins over one (HR@1 0.5000 against 0.0000), surely (p = 0.0003 over users)."
-    )
+    assert full == "Full ranking: two beats one (HR@1 0.5000 vs 0.0000; p = 0.0003 over users)."
 
 
 def test_a_refit_that_only_one_of_them_had_is_told(
@@ -94,5 +93,5 @@ def test_systems_that_rank_alike_have_no_winner(
 ) -> None:
     compare_command(plant("one", [0, 9]), plant("two", [9, 0], config=WIDER), metric="HR@1")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Full ranking: nobody wins. one and two have the same HR@1."
+        "Full ranking: no winner. one and two have the same HR@1."
     )

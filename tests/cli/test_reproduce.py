@@ -23,7 +23,7 @@ from bert4rec.errors import Bert4RecError, NotFoundError
 from bert4rec.paper.runs import estimate
 from bert4rec.paper.runs.jobs import mark_of
 from bert4rec.paper.runs.ledger import Ledger
-from bert4rec.paper.runs.runner import Outcome, Tally
+from bert4rec.paper.runs.runner import Outcome, OverallProgress
 from bert4rec.training.checkpoint import load_tensors
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import log_of
@@ -61,7 +61,7 @@ def process(folder: Path, *command: str, **environment: str) -> Iterator[subproc
             **os.environ,
             "PATH": path,
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(folder / "bare"),
+            "PYTHONPATH": os.pathsep.join([str(folder / "bare"), os.environ.get("PYTHONPATH", "")]),
             **environment,
         },
     ) as started:
@@ -106,11 +106,11 @@ def test_it_goes_on_after_ctrl_c_and_kill_9_where_polars_and_matplotlib_are_not_
     # Two at the least: a worker may just have been about to write when it was told to stop.
     assert re.search(r"^4 runs: [234] done, [210] to do\.$", messages, re.MULTILINE)
     assert output == "", "no verdicts on the paper from a few steps"
-    assert "Everything runs. The numbers mean nothing" in messages
+    assert "Everything works. The numbers mean nothing" in messages
     assert "bert4rec report results/quick -o report-quick" in messages
     assert_all_is_there_once(folder)
     _, messages = finish(folder, "bert4rec", "report", "results/quick", "-o", "report")
-    assert "Figures need matplotlib" in messages
+    assert "matplotlib is not installed" in messages
     page = (folder / "report" / "report.html").read_text()
     assert "Quick runs" in page
     assert "matplotlib is not installed" in page
@@ -152,16 +152,17 @@ def test_a_time_limit_from_outside_ends_it_with_a_log_of_one_plain_line_a_run(fo
         os.killpg(running.pid, signal.SIGTERM)
         heard += running.communicate()[1].splitlines(keepends=True)
     assert running.returncode == 130
-    assert "Stopped; checkpoints are kept. Go on with:\n" in heard
+    assert "Stopped; checkpoints are kept. Continue with:\n" in heard
     runs = [line for line in heard if line.startswith("[")]
     assert all(re.fullmatch(r"\[\d/4\] small: .+\. About \d+:\d\d:\d\d left\.\n", line) for line in runs)
     assert "\x1b" not in "".join(heard)
 
 
 def test_an_error_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with Board(3) as board:
+    with Board() as board:
+        board.begin(3)
         outcome = Outcome("broken", "RuntimeError: out of memory\n  try less\n")
-        board.finished("cpu", pretended_job(), outcome, Tally(1, 3, 70.0))
+        board.finished("cpu", pretended_job(), outcome, OverallProgress(1, 3, 70.0))
     assert capsys.readouterr().err == (
         "[1/3] beauty: bert4rec some case, seed 1: BROKEN: RuntimeError: out of memory try less. "
         "About 0:01:10 left.\n"
@@ -170,7 +171,7 @@ def test_an_error_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[
 
 def test_what_does_not_fit_into_the_time_is_left_out_and_said(folder: Path) -> None:
     _, messages = finish(folder, *QUICK, "--minutes", "0.5")
-    assert "Left out for want of time: 4 runs, about" in messages
+    assert "Not run for lack of time: 4 runs, about" in messages
     assert "small: bert4rec BERT4Rec (1 mask), seed 1" in messages
     assert "bert4rec reproduce table3 --data small --quick --minutes 0.5" in messages
 
@@ -199,7 +200,7 @@ def test_a_dry_run_estimates_what_it_would_have_to_fetch_first(
     monkeypatch.setattr(estimate, "SECONDS", 0.0)
     reproduce_command("table3", data="ml-100k", dry_run=True)
     output, messages = capsys.readouterr()
-    assert "There is no dataset at data/ml-100k yet: it would be fetched first." in messages
+    assert "No dataset found at data/ml-100k. It would be downloaded first" in messages
     assert len(re.findall(r"^ml-100k: .* ~[\d,]+ s$", output, re.MULTILINE)) == 4
     assert not (tmp_path / "data").exists()
 
@@ -214,17 +215,17 @@ def test_without_a_name_all_datasets_in_the_folder_are_taken(folder: Path) -> No
     ("names", "options", "code", "complaint"),
     [
         (["table9"], {}, 2, "Did you mean table"),
-        ([], {}, 2, "Name what to reproduce: table1"),
-        (["table3"], {"data": "nowhere"}, 4, "There is no dataset at nowhere or data/nowhere"),
+        ([], {}, 2, "The name of a table or figure is required: table1"),
+        (["table3"], {"data": "nowhere"}, 4, "No dataset found at nowhere or data/nowhere"),
         (
             ["table1"],
             {"data": None},
             4,
-            "There is no dataset in data. Name one with --data: ml-1m, say, is fetched",
+            'No dataset found in data. Pass the name of one that can be downloaded, such as `data="ml-1m"`',
         ),
         (["table3"], {"data": ","}, 2, "--data is empty"),
         (["table3"], {"seeds": "1,two"}, 2, "--seeds 1,two: expected whole numbers"),
-        (["table3"], {"jobs": 0}, 2, "--jobs 0"),
+        (["table3"], {"jobs": 0}, 2, "`jobs` must be at least 1; got 0"),
         (["table3"], {"device": "abacus"}, 2, "abacus"),
     ],
 )
@@ -247,7 +248,7 @@ def test_a_report_needs_results(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nowhere does not exist"):
         report_command(tmp_path / "nowhere", output=tmp_path / "report")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotFoundError, match=r"empty holds no results .* bert4rec reproduce table2"):
+    with pytest.raises(NotFoundError, match=r"empty has no results .* `bert4rec.paper.reproduce"):
         report_command(tmp_path / "empty", output=tmp_path / "report")
     assert not (tmp_path / "report").exists()
 

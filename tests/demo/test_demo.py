@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.training.specs import MODELS
+from bert4rec.demo.demo import DEMO_MODELS
 from tests.cli.test_data_commands import bert4rec
 
 FLOOR = 0.8
@@ -18,7 +18,7 @@ def test_the_demo_reaches_a_good_share_of_the_best_possible_and_shows_it(tmp_pat
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert found["share_of_best"] > FLOOR
-    titles = [*(kind.title for kind in MODELS.values()), "best possible"]
+    titles = [*DEMO_MODELS.values(), "best possible"]
     assert list(found["metrics"]) == titles
     pop, ours, best = (
         found["metrics"][name]["full"]["NDCG@10"] for name in ("POP", "BERT4Rec", "best possible")

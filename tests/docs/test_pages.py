@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bert4rec
-from bert4rec.paper.report.summary import END, MARK, fill, make_parts
+from bert4rec.paper.reporting.summary import END, MARK, fill, make_parts
 from tests.docs.pages import PAGES, ROOT, blocks_of, commands_of, inline_code
 
 ALL_PAGES = pytest.mark.parametrize("page", PAGES)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from bert4rec.evaluation.metrics import summarise
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.paper.experiments.cases import Case, Facts
+from bert4rec.paper.experiments.cases import Case, DatasetFacts
 from bert4rec.paper.experiments.index import EXPERIMENTS, complete
-from bert4rec.paper.report.printed import paper
+from bert4rec.paper.reporting.printed import paper
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
 
@@ -22,8 +22,8 @@ STRONGER = {"SASRec (softmax)": 1.08, "GRU4Rec+ (softmax)": 0.97}
 """NDCG@10 of what the paper does not have, in multiples of its BERT4Rec."""
 
 
-def facts_of(name: str) -> Facts:
-    return Facts(name, CHECKSUMS[name], "leave-one-out", name)
+def facts_of(name: str) -> DatasetFacts:
+    return DatasetFacts(name, CHECKSUMS[name], "leave-one-out", name)
 
 
 def write_results(
@@ -47,7 +47,7 @@ def write_results(
     return ledger
 
 
-def wanted(facts: Facts, case: Case) -> float:
+def wanted(facts: DatasetFacts, case: Case) -> float:
     """The paper's NDCG@10 of a case."""
     numbers, title = paper(), facts.title
     overall = numbers["table2_overall"][title]["NDCG@10"]
@@ -64,7 +64,7 @@ def wanted(facts: Facts, case: Case) -> float:
 
 
 def add_result(
-    ledger: Ledger, facts: Facts, case: Case, seed: int, quality: float, steps: int = 7000
+    ledger: Ledger, facts: DatasetFacts, case: Case, seed: int, quality: float, steps: int = 7000
 ) -> None:
     """The lines that a worker would add for one run."""
     job = Job(Path("nowhere"), facts, case, seed, ledger.quick)
@@ -98,7 +98,7 @@ def numbers_of(ranks: Ranks) -> dict[str, Any]:
     return {"metrics": metrics, "standard_errors": standard_errors(ranks)}
 
 
-def draw_ranks(quality: float, facts: Facts, seed: int) -> Ranks:
+def draw_ranks(quality: float, facts: DatasetFacts, seed: int) -> Ranks:
     """Ranks whose NDCG@10 is about `quality`: each user has the same luck with every model, more or less."""
     luck = np.random.default_rng(0).random(USERS)
     own = np.random.default_rng([seed, round(quality * 1e6)]).normal(0, 0.02, USERS)
@@ -136,7 +136,7 @@ def attention(seed: int) -> dict[str, Any]:
     return {"users": 1234, "maps": maps.tolist(), "examples": [{**example, "items": [99] * 9}, example]}
 
 
-def statistics_line(facts: Facts) -> dict[str, Any]:
+def statistics_line(facts: DatasetFacts) -> dict[str, Any]:
     users, items, actions = COUNTS[facts.name]
     counts = {"users": users, "items": items, "actions": actions}
     return {
@@ -148,7 +148,7 @@ def statistics_line(facts: Facts) -> dict[str, Any]:
     }
 
 
-def titles_line(facts: Facts) -> dict[str, Any]:
+def titles_line(facts: DatasetFacts) -> dict[str, Any]:
     titles = {str(item): f"A thing of beauty, number {item}, with a long name <&>" for item in range(1, 10)}
     head = {"kind": "titles", **facts.identity}
     return {**head, "config": {"items": list(range(1, 10))}, "titles": titles, "versions": {"code": ""}}

@@ -9,8 +9,7 @@ import pytest
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
-from bert4rec.paper.runs.descriptions import describe
-from bert4rec.paper.runs.ledger import Ledger
+from bert4rec.paper.runs.ledger import Ledger, describe
 from tests.conftest import log_of
 from tests.paper.tiny import tiny_job
 from tests.training.tiny import random_histories

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.paper.experiments.cases import Facts
+from bert4rec.paper.experiments.cases import DatasetFacts
 from bert4rec.paper.runs import estimate as estimate_module
 from bert4rec.paper.runs.estimate import estimate, outline
 from bert4rec.paper.runs.jobs import Job
@@ -35,7 +35,7 @@ def test_an_outline_has_the_size_of_the_data_set(
     found = outline(name, Path("data") / name)
     assert (found.num_users, found.num_items) == (users, items)
     assert found.num_actions == pytest.approx(actions, rel=0.01)
-    assert (Facts.of(found).name, Facts.of(found).family) == (name, family)
+    assert (DatasetFacts.of(found).name, DatasetFacts.of(found).family) == (name, family)
 
 
 def job_with(dataset: Dataset, label: str, *settings: str, model: str = "bert4rec") -> Job:

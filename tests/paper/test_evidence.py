@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert4rec.evaluation.metrics import metric_per_user
-from bert4rec.evaluation.significance import compare_over_users
+from bert4rec.evaluation.significance import NONE, Difference, Sample, Uncertainty, compare_over_users
 from bert4rec.paper.experiments.cases import BERT4REC
 from bert4rec.paper.experiments.compare_protocols import kendall_tau
 from bert4rec.paper.experiments.sweeps import best_setting, steadiness, worse
-from bert4rec.paper.report.evidence import Comparison, Found, compare, gather, judge_direction
-from bert4rec.paper.report.layout import RULES, Measured, Statement, text_of
-from bert4rec.paper.report.luck import Uncertainty
-from bert4rec.paper.report.report import read_report
+from bert4rec.paper.reporting.evidence import SeedResults, compare, gather, judge_direction
+from bert4rec.paper.reporting.layout import RULES, Measured, Statement, text_of
+from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.runs.ledger import Ledger
+from bert4rec.training.comparison import compare_runs
 from tests.paper.fake import add_result, draw_ranks, facts_of, statistics_line, write_results
+from tests.training.test_comparison import Plant, plant  # noqa: F401
 
 
 @pytest.mark.parametrize(
@@ -54,12 +55,12 @@ def test_numbers_and_statements_that_fall_short_at_the_last_step_are_marked() ->
     cell = Measured(0.5, 0.49, 0.51, 0.52, at_last_step=True)
     assert text_of(cell) == "0.5000 ± 0.0100 † (paper 0.5200: −3.8%, not reproduced)"
     for verdict in RULES:
-        told = Statement("It pays.", verdict, "It did.", at_last_step=True).told
+        told = Statement("It pays.", verdict, "It did.", at_last_step=True).marked_evidence
         assert told == ("It did." if verdict == "undecided" else "It did. †")
-    assert Statement("It pays.", "not reproduced", "It did not.").told == "It did not."
+    assert Statement("It pays.", "not reproduced", "It did not.").marked_evidence == "It did not."
 
 
-def found(tmp_path: Path, *qualities: float, seeds: tuple[int, ...] = (1, 2)) -> list[Found]:
+def found(tmp_path: Path, *qualities: float, seeds: tuple[int, ...] = (1, 2)) -> list[SeedResults]:
     """Some cases of Beauty with so good results."""
     ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
     cases = [
@@ -74,22 +75,48 @@ def found(tmp_path: Path, *qualities: float, seeds: tuple[int, ...] = (1, 2)) ->
 
 
 def test_comparisons_are_paired_user_by_user_where_ranks_are_kept(tmp_path: Path) -> None:
-    """With one seed, and nobody to tell how much luck that is, it is the usual paired test."""
+    """With one seed, and nothing known about seeds, it is the usual paired test."""
     one, other = found(tmp_path, 0.3, 0.29, seeds=(1,))
     ours = compare(one, other, "NDCG@10")
     values = [
         metric_per_user(draw_ranks(quality, facts_of("beauty"), 1).sampled, "NDCG@10")
         for quality in (0.3, 0.29)
     ]
-    reference = compare_over_users(values[0], values[1], seed=0)
+    reference = compare_over_users(*(Sample.of(each[None]) for each in values))
     assert ours
     assert ours.difference == pytest.approx(reference.difference)
-    assert ours.p == pytest.approx(reference.t_test)
-    assert (ours.low, ours.high) == pytest.approx((reference.low, reference.high), abs=2e-4)
+    assert ours == reference
     assert ours.share == pytest.approx(ours.difference / other.mean("NDCG@10"))
 
 
-def test_without_ranks_the_luck_of_both_with_their_users_adds_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["sampled", "full"])
+def test_bert4rec_compare_gives_the_same_interval_and_p_value_for_the_same_runs(
+    tmp_path: Path,
+    plant: Plant,  # noqa: F811
+    protocol: str,
+) -> None:
+    """With three seeds, with two, and with one that borrows from the others."""
+    facts, ledger = facts_of("beauty"), Ledger.open(tmp_path / "results", quick=False)
+    cases = [replace(BERT4REC, settings=(f"model.dim={8 * place}",)) for place in (1, 2, 3)]
+    runs = []
+    for case, quality, seeds in zip(cases, (0.3, 0.29, 0.295), (3, 2, 1), strict=True):
+        for seed in range(1, seeds + 1):
+            add_result(ledger, facts, case, seed, quality)
+            ranks = draw_ranks(quality, facts, seed)
+            config = case.config("beauty")
+            name = f"{case.settings[0]} {seed}"
+            runs.append(plant(name, ranks.sampled.tolist(), ranks.full.tolist(), config=config, seed=seed))
+    (evidence,) = gather(ledger.folder, ledger.lines()).data
+    first, *others = (run for case in cases if (run := evidence.find(case)))
+    found = compare_runs(runs, metric="NDCG@10", protocol=protocol)
+    assert [system.seeds for system in found.systems] == [3, 2, 1]
+    for other, theirs in zip(others, found.differences, strict=True):
+        ours = compare(other, first, "NDCG@10", protocol)
+        assert ours
+        assert vars(ours) == pytest.approx(vars(theirs.total), rel=1e-9)
+
+
+def test_without_ranks_the_uncertainty_of_both_over_their_users_adds_up(tmp_path: Path) -> None:
     one, other = (replace(run, folder=Path("nowhere")) for run in found(tmp_path, 0.3, 0.29, seeds=(1,)))
     ours = compare(one, other, "NDCG@10")
     errors = [run.lines[0]["standard_errors"]["sampled"]["NDCG@10"] for run in (one, other)]
@@ -102,27 +129,28 @@ def test_an_interval_covers_users_and_seeds(tmp_path: Path) -> None:
     (run,) = found(tmp_path, 0.3)
     by_user = np.mean([line["standard_errors"]["sampled"]["MRR"] for line in run.lines])
     by_seed = np.std(run.values("MRR"), ddof=1) / np.sqrt(2)
-    luck = Uncertainty(by_user**2) + Uncertainty(by_seed**2, 1)
+    both = Uncertainty(by_user**2) + Uncertainty(by_seed**2, 1)
     measured = run.measured("MRR")
     assert measured.high
-    assert measured.high - measured.value == pytest.approx(luck.margin)
-    bare = Found(run.folder, tuple({**line, "standard_errors": None} for line in run.lines))
+    assert measured.high - measured.value == pytest.approx(both.margin)
+    bare = SeedResults(run.folder, tuple({**line, "standard_errors": None} for line in run.lines))
     assert bare.measured("MRR").high == pytest.approx(measured.high, rel=0.01), "made from the ranks"
-    assert Found(Path("nowhere"), bare.lines).measured("MRR").low is None
+    assert SeedResults(Path("nowhere"), bare.lines).measured("MRR").low is None
 
 
-def test_luck_with_seeds_widens_a_difference_and_is_the_usual_one_where_there_is_one_seed(
+def test_the_variance_between_seeds_widens_a_difference_and_is_the_usual_one_with_one_seed(
     tmp_path: Path,
 ) -> None:
     one, other = found(tmp_path, 0.3, 0.29, seeds=(1,))
     usual = {("sampled", "NDCG@10"): Uncertainty(0.01**2, 20)}
-    lucky, sure = (compare(replace(one, usual_luck=luck), other, "NDCG@10") for luck in (usual, {}))
+    lucky, sure = (compare(replace(one, usual=each), other, "NDCG@10") for each in (usual, {}))
     assert lucky
     assert sure
-    assert (lucky.difference, lucky.p > sure.p) == (sure.difference, True)
+    assert (lucky.difference, lucky.p_value > sure.p_value) == (sure.difference, True)
     assert lucky.high - lucky.low > 2 * 0.01 * 1.96 > sure.high - sure.low
-    counts = replace(one, lines=({**one.lines[0], "config": {}},), usual_luck=usual)
-    assert counts.luck_with_seeds("NDCG@10", "sampled") == Uncertainty(), "it would count the same again"
+    counts = replace(one, lines=({**one.lines[0], "config": {}},), usual=usual)
+    sample = counts.sample("NDCG@10", "sampled")
+    assert sample.over_seeds(usual["sampled", "NDCG@10"]) == NONE, "it would count the same again"
 
 
 def test_results_of_another_split_or_other_candidates_are_other_results(tmp_path: Path) -> None:
@@ -147,22 +175,18 @@ def test_one_seed_that_was_best_before_its_last_step_shows_that_there_were_steps
     (run,) = found(tmp_path, 0.3)
     last = run.lines[0]["config"]["training"]["steps"]
 
-    def with_steps(*steps: int) -> Found:
+    def with_steps(*steps: int) -> SeedResults:
         lines = zip(run.lines, steps, strict=True)
-        return Found(run.folder, tuple({**line, "steps": each} for line, each in lines))
+        return SeedResults(run.folder, tuple({**line, "steps": each} for line, each in lines))
 
     assert with_steps(last, last).measured("MRR").at_last_step
     assert not with_steps(last, last - 1).measured("MRR").at_last_step
-    counted = Found(run.folder, ({**run.lines[0], "steps": 0, "config": {}},))
+    counted = SeedResults(run.folder, ({**run.lines[0], "steps": 0, "config": {}},))
     assert not counted.at_last_step
 
 
-def gap(low: float, high: float) -> Comparison:
-    return Comparison((low + high) / 2, low, high, 0.0, 0.0)
-
-
-def test_an_interval_around_no_difference_has_ends_that_are_shares_too() -> None:
-    assert Comparison(0.0, -0.01, 0.01, 1.0, 0.2).shares == pytest.approx((-0.05, 0.05))
+def gap(low: float, high: float) -> Difference:
+    return Difference((low + high) / 2, low, high, 0.0, 0.0)
 
 
 def test_a_statement_needs_all_comparisons_and_falls_with_one() -> None:
@@ -205,7 +229,7 @@ def test_a_sweep_is_steady_where_its_largest_value_is_surely_near_the_best(tmp_p
     }
     assert verdicts == {"the best": "reproduced", "as good": "reproduced", "far below": "not reproduced"}
     unsure = {("sampled", "NDCG@10"): Uncertainty(0.1**2, 20)}
-    one_seed = [replace(run, lines=run.lines[:1], usual_luck=unsure) for run in (best, low)]
+    one_seed = [replace(run, lines=run.lines[:1], usual=unsure) for run in (best, low)]
     assert steadiness("x", dict(zip((1.0, 2.0), one_seed, strict=True))).verdict == "undecided"
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from bert4rec.paper.experiments.figure3 import lay_out, width_case
-from bert4rec.paper.report.evidence import Evidence, gather
+from bert4rec.paper.reporting.evidence import Evidence, gather
 from bert4rec.paper.runs.ledger import Ledger
 from tests.paper.fake import add_result, facts_of, statistics_line
 

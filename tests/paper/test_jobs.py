@@ -14,7 +14,7 @@ from bert4rec.paper.experiments.cases import (
     QUICK,
     SMALL_DEFAULT,
     Case,
-    Facts,
+    DatasetFacts,
     family_of,
 )
 from bert4rec.paper.experiments.index import EXPERIMENTS, complete
@@ -32,7 +32,7 @@ def run_of(case: Case, name: str) -> str:
 @pytest.mark.parametrize("family", PAPER_NAMES)
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_case_has_sound_settings_on_every_data_set(family: str, quick: bool) -> None:
-    facts = Facts(family, "", "leave-one-out", family)
+    facts = DatasetFacts(family, "", "leave-one-out", family)
     for experiment in EXPERIMENTS.values():
         for case in experiment.cases(facts):
             config = case.config(family, quick=quick)

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser
 
 from bert4rec.cli.report_command import report_command
 from bert4rec.paper.experiments.index import EXPERIMENTS
-from bert4rec.paper.report.layout import DAGGER, DAGGER_RULE, Measured
-from bert4rec.paper.report.report import Report, Shown, read_report, write_report
+from bert4rec.paper.reporting.layout import DAGGER, DAGGER_RULE, Measured
+from bert4rec.paper.reporting.report import Report, Section, read_report, write_report
 from bert4rec.paper.runs.ledger import Ledger
 from bert4rec.training.code_mark import code_checksum
 from tests.paper.fake import add_result, facts_of, write_results
@@ -48,7 +48,7 @@ def page(written: Path) -> str:
     return (written / "report.html").read_text(encoding="utf-8")
 
 
-def section(report: Report, name: str) -> list[Shown]:
+def section(report: Report, name: str) -> list[Section]:
     return next(parts for experiment, parts in report.sections if experiment.name == name)
 
 
@@ -59,7 +59,7 @@ def plain(html: str) -> str:
 def test_nothing_is_missing_from_a_whole_programme(report: Report) -> None:
     assert [shown.missing for _, parts in report.sections for shown in parts if shown.missing] == []
     assert {experiment.name for experiment, _ in report.sections} == set(EXPERIMENTS)
-    assert all(shown.part.tables for _, parts in report.sections for shown in parts)
+    assert all(shown.findings.tables for _, parts in report.sections for shown in parts)
 
 
 def test_the_page_has_every_number_of_every_table_and_the_papers_beside_it(report: Report, page: str) -> None:
@@ -68,7 +68,7 @@ def test_the_page_has_every_number_of_every_table_and_the_papers_beside_it(repor
         cell
         for _, parts in report.sections
         for shown in parts
-        for table in shown.part.tables
+        for table in shown.findings.tables
         for row in table.rows
         for cell in row.cells
         if isinstance(cell, Measured)
@@ -83,7 +83,7 @@ def test_the_page_has_every_number_of_every_table_and_the_papers_beside_it(repor
 def test_the_markdown_has_them_too(report: Report, written: Path) -> None:
     text = (written / "report.md").read_text(encoding="utf-8")
     table2 = section(report, "table2")
-    ours = table2[0].part.tables[0].rows[-1].cells[4]
+    ours = table2[0].findings.tables[0].rows[-1].cells[4]
     assert isinstance(ours, Measured)
     assert f"{ours.value:.4f} ± " in text
     assert "(paper 0.1862: +3.0%, " in text
@@ -129,7 +129,7 @@ def test_seconds_of_the_selection_are_those_of_the_same_run(tmp_path: Path) -> N
 
 
 def test_what_a_dagger_means_is_told_once_in_every_part_that_has_one(report: Report, page: str) -> None:
-    parts = [shown.part for _, shown_parts in report.sections for shown in shown_parts]
+    parts = [shown.findings for _, shown_parts in report.sections for shown in shown_parts]
     marked = [part for part in parts if part.has_daggers]
     assert 0 < len(marked) < len(parts)
     in_box = any(statement.is_marked for _, statement in report.surprises)
@@ -158,7 +158,7 @@ def test_attention_decides_only_what_all_seeds_say(tmp_path: Path) -> None:
     turned = {**one, "seed": 2, "maps": one["maps"][::-1]}
     ledger.add([turned])
     (shown,) = section(read_report(tmp_path), "figure2")
-    verdicts = {statement.text: statement.verdict for statement in shown.part.statements}
+    verdicts = {statement.text: statement.verdict for statement in shown.findings.statements}
     assert verdicts["The last layer looks at more recent items than the first."] == "undecided"
     assert verdicts["Items look both ways."] == "reproduced"
 
@@ -166,7 +166,7 @@ def test_attention_decides_only_what_all_seeds_say(tmp_path: Path) -> None:
 def test_every_figure_has_words_of_its_own(report: Report) -> None:
     for _, parts in report.sections:
         for shown in parts:
-            captions = [figure.caption for figure in shown.part.figures]
+            captions = [figure.caption for figure in shown.findings.figures]
             assert all(len(caption) > 20 for caption in captions)
             assert len(set(captions)) == len(captions)
 
@@ -260,7 +260,7 @@ def test_lines_that_the_train_command_wrote_count_too(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "made" / "ranks", tmp_path / "results" / "ranks")
     report = read_report(tmp_path / "results")
     (shown,) = section(report, "table3")
-    cell = shown.part.tables[0].rows[0].cells[0]
+    cell = shown.findings.tables[0].rows[0].cells[0]
     assert isinstance(cell, Measured)
     assert cell.low
 
@@ -279,7 +279,7 @@ def test_data_of_the_same_name_is_told_apart_by_its_checksum(tmp_path: Path) -> 
         shown.file_name(figure)
         for _, parts in report.sections
         for shown in parts
-        for figure in shown.part.figures
+        for figure in shown.findings.figures
     ]
     assert len(set(names)) == len(names) > 3
 

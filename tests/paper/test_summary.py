@@ -7,8 +7,8 @@ import pytest
 
 from bert4rec.errors import DataError
 from bert4rec.paper.experiments.cases import BERT4REC
-from bert4rec.paper.report.report import read_report
-from bert4rec.paper.report.summary import END, MARK, fill, make_parts, update
+from bert4rec.paper.reporting.report import read_report
+from bert4rec.paper.reporting.summary import END, MARK, fill, make_parts, update
 from tests.paper.fake import write_results
 
 

@@ -1,7 +1,7 @@
 """Tables about speed, from lines as the benchmarks print them."""
 
-from bert4rec.paper.report.report_text import table_text
-from bert4rec.paper.report.summary_speed import recommending_table, serving_table, speed_beside_paper
+from bert4rec.paper.reporting.report_text import table_text
+from bert4rec.paper.reporting.summary_speed import recommending_table, serving_table, speed_beside_paper
 
 
 def test_recommending_tells_what_was_measured_and_leaves_the_rest_empty() -> None:

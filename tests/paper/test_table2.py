@@ -4,7 +4,7 @@ import pytest
 
 from bert4rec.paper.experiments.cases import BERT4REC, overall_cases
 from bert4rec.paper.experiments.table2 import lay_out
-from bert4rec.paper.report.evidence import gather
+from bert4rec.paper.reporting.evidence import gather
 from bert4rec.paper.runs.ledger import Ledger
 from tests.paper.fake import add_result, facts_of, statistics_line
 

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.evaluation.significance import Difference
 from bert4rec.models.bert4rec import Norm
-from bert4rec.paper.experiments.table5 import CASES, VARIANTS, kind_of, lay_out, same_direction
-from bert4rec.paper.report.evidence import Comparison, gather
+from bert4rec.paper.experiments.table5 import CASES, VARIANTS, lay_out, same_direction, variant_spec
+from bert4rec.paper.reporting.evidence import gather
 from bert4rec.paper.runs.ledger import Ledger
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted
@@ -26,7 +27,7 @@ ITEMS = 20
 def build(variant: str = "") -> Any:
     """A model whose weights are large enough for everything to matter."""
     config = tiny_config().model
-    model = kind_of(variant).build(0, ITEMS, config) if variant else _plain(config)
+    model = variant_spec(variant).build(0, ITEMS, config) if variant else _plain(config)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -119,7 +120,7 @@ def test_a_variant_that_is_interrupted_ends_with_the_same_weights(
 
     def run(folder: Path, calls: int) -> Run:
         around = RunContext(Placement(CPU, None), Witness(), should_stop=after(calls))
-        return train(dataset, folder, plan, around, kind_of(variant))
+        return train(dataset, folder, plan, around, variant_spec(variant))
 
     whole = run(tmp_path / "whole", 10_000)
     for _ in range(2):
@@ -144,15 +145,15 @@ def test_a_variant_that_is_interrupted_ends_with_the_same_weights(
 def test_the_direction_of_a_change_is_compared(
     share: float, low: float, high: float, paper: float, verdict: str
 ) -> None:
-    assert same_direction(Comparison(share, low, high, 0.0, 1.0), paper) == verdict
+    assert same_direction(Difference(share, low, high, 0.0, 1.0), paper) == verdict
 
 
 @pytest.mark.parametrize(
     ("label", "factor", "verdict", "told"),
     [
         ("", 1.0, "reproduced", "11 of 11 do."),
-        ("w/o Dropout", 1.5, "not reproduced", "10 of 11 do; surely not w/o Dropout."),
-        ("w/o Dropout", 1.105, "undecided", "10 of 11 do; unsure are w/o Dropout."),
+        ("w/o Dropout", 1.5, "not reproduced", "10 of 11 do; clearly not w/o Dropout."),
+        ("w/o Dropout", 1.105, "undecided", "10 of 11 do; unclear: w/o Dropout."),
     ],
     ids=["as in the paper", "the opposite", "no sure change"],
 )

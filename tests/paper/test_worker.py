@@ -50,14 +50,14 @@ def jobs_for(dataset: Dataset) -> list[Job]:
     return [tiny_job(dataset, case) for case in cases]
 
 
-def desk_in(folder: Path) -> WorkerState:
+def state_in(folder: Path) -> WorkerState:
     return WorkerState(folder / "results", folder / "work", "cpu", 1, False, quick=False, keep_runs=False)
 
 
 def work(dataset: str, folder: str) -> None:
     """What the killed processes do: all jobs, with a word on stdout at every step of the way."""
     for job in jobs_for(Dataset.open(dataset)):
-        perform(job, desk_in(Path(folder)), tell, lambda: False)
+        perform(job, state_in(Path(folder)), tell, lambda: False)
         tell(event="done")
 
 
@@ -75,7 +75,7 @@ def work_after_another(dataset: str, folder: str) -> None:
         lock(handle, how)
 
     fcntl.flock = say_and_lock
-    text, is_whole = perform(tiny_job(Dataset.open(dataset)), desk_in(Path(folder)), tell, lambda: False)
+    text, is_whole = perform(tiny_job(Dataset.open(dataset)), state_in(Path(folder)), tell, lambda: False)
     tell(event="done", text=text, is_whole=is_whole)
 
 
@@ -111,7 +111,7 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> d
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # With another number, sums would be rounded otherwise.
     for job in jobs_for(dataset):
-        perform(job, desk_in(folder), lambda **_: None, lambda: False)
+        perform(job, state_in(folder), lambda **_: None, lambda: False)
     torch.set_num_threads(threads)
     return results_of(folder)
 
@@ -137,13 +137,13 @@ def test_killed_again_and_again_it_ends_with_the_same_results(
 def test_killed_between_training_and_writing_it_writes_without_training_again(
     dataset: Dataset, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, desk = jobs_for(dataset)[0], desk_in(tmp_path)
+    job, state = jobs_for(dataset)[0], state_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
     with monkeypatch.context() as context, pytest.raises(MemoryError):
         context.setattr(Ledger, "add", _fail)
-        perform(job, desk, lambda **_: None, lambda: False)
+        perform(job, state, lambda **_: None, lambda: False)
     heard: list[str] = []
-    perform(job, desk, lambda **event: heard.append(event["event"]), lambda: True)
+    perform(job, state, lambda **event: heard.append(event["event"]), lambda: True)
     assert heard == []
     assert {mark: undisturbed[mark] for mark in results_of(tmp_path)} == results_of(tmp_path)
     assert job.wanted <= set(results_of(tmp_path))
@@ -176,7 +176,7 @@ def test_a_job_that_another_process_is_doing_is_waited_for_and_not_done_again(
                 others.append(stack.enter_context(process(work_after_another, dataset, tmp_path)))
                 assert next_event(others[0]) == {"event": "waits"}
 
-        told, is_whole = perform(tiny_job(dataset), desk_in(tmp_path), let_another_come, lambda: False)
+        told, is_whole = perform(tiny_job(dataset), state_in(tmp_path), let_another_come, lambda: False)
         last = last_event(others[0])
     assert told.startswith("NDCG@10")
     assert is_whole
@@ -210,13 +210,13 @@ def hold(folder: Path) -> int:
 
 
 def test_an_interrupted_job_leaves_its_checkpoint_and_no_result(dataset: Dataset, tmp_path: Path) -> None:
-    job, desk = jobs_for(dataset)[1], desk_in(tmp_path)
+    job, state = jobs_for(dataset)[1], state_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
     with pytest.raises(Interrupted):
-        perform(job, desk, lambda **_: None, after(10))
+        perform(job, state, lambda **_: None, after(10))
     assert (tmp_path / "work" / job.folder_name / "resume-selection.safetensors").exists()
-    assert desk.ledger.marks() == set()
-    _, is_whole = perform(job, desk, lambda **_: None, lambda: False)
+    assert state.ledger.marks() == set()
+    _, is_whole = perform(job, state, lambda **_: None, lambda: False)
     assert not is_whole, "the time of the second half says little about such runs"
 
 
@@ -262,9 +262,9 @@ def test_speed_is_measured_and_written_down(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bert4rec.training.bench.MIN_SECONDS", 0.01)
-    job, desk = tiny_job(dataset, tiny_case(task="speed")), desk_in(tmp_path)
+    job, state = tiny_job(dataset, tiny_case(task="speed")), state_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
-    assert perform(job, desk, lambda **_: None, lambda: False)[0].endswith("samples/s")
-    (line,) = desk.ledger.lines()
+    assert perform(job, state, lambda **_: None, lambda: False)[0].endswith("samples/s")
+    (line,) = state.ledger.lines()
     assert line["samples_per_second"] == pytest.approx(8 / line["step_milliseconds"] * 1000)
     assert job.is_done({mark_of(line)})

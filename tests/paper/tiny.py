@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.paper.experiments.cases import Case, Facts
+from bert4rec.paper.experiments.cases import Case, DatasetFacts
 from bert4rec.paper.runs.jobs import Job
 
 TINY = (
@@ -23,10 +23,10 @@ def tiny_case(label: str = "tiny", model: str = "bert4rec", *settings: str, **mo
 
 def tiny_job(dataset: Dataset, case: Case | None = None, seed: int = 1) -> Job:
     case = case or tiny_case()
-    return Job(dataset.path, Facts.of(dataset), case, seed, required=case.measures)
+    return Job(dataset.path, DatasetFacts.of(dataset), case, seed, required=case.measures)
 
 
-FACTS = Facts("beauty", "0123", "leave-one-out", "beauty")
+FACTS = DatasetFacts("beauty", "0123", "leave-one-out", "beauty")
 
 
 def pretended_job(label: str = "some case", *, seed: int = 1, task: str = "train") -> Job:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.paper.experiments.cases import Facts
+from bert4rec.paper.experiments.cases import DatasetFacts
 from bert4rec.training.results import (
     JUDGED,
     append_lines,
@@ -35,7 +35,7 @@ def test_half_a_line_is_removed_before_others_are_added(tmp_path: Path) -> None:
 
 def test_a_result_is_another_one_where_it_was_judged_otherwise() -> None:
     """By every field that an experiment tells its data sets apart by."""
-    facts = Facts("beauty", "1", "leave-one-out", "beauty", "2")
+    facts = DatasetFacts("beauty", "1", "leave-one-out", "beauty", "2")
     assert facts.identity == LINE
     assert tuple(LINE) == JUDGED
     keys = {key_of({**LINE, **CODE, name: "other"}) for name in JUDGED}

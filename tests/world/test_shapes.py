@@ -68,7 +68,7 @@ def test_ml_20m_has_the_published_median_mean_and_inequality() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(NotFoundError, match="Known are ml-1m, ml-20m, beauty, steam"):
+    with pytest.raises(NotFoundError, match="Known: ml-1m, ml-20m, beauty, steam"):
         named_shape("netflix")
 
 
@@ -111,7 +111,7 @@ def test_an_impossible_total_is_refused() -> None:
     "quantiles", [(5.0,), (0.5, 2.0), (3.0, 2.0)], ids=["too few", "below one", "falling"]
 )
 def test_quantiles_that_are_none_are_refused(quantiles: tuple[float, ...]) -> None:
-    with pytest.raises(UsageError, match="Quantiles must rise"):
+    with pytest.raises(UsageError, match="Quantiles must be increasing"):
         Shape(10, 10, 100, quantiles, (1, 2), "test")
 
 

@@ -302,7 +302,7 @@ def test_impossible_worlds_are_refused(make: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("values", [{}, {"shape": {}}, {**WorldConfig().to_json(), "colour": "blue"}])
 def test_a_foreign_description_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match="not the description of a synthetic world"):
+    with pytest.raises(DataError, match="not a description of a synthetic world"):
         WorldConfig.from_json(values)
 
 

@@ -23,26 +23,26 @@ def train(
     plain: bool = True,
     json: Flag = False,
 ) -> None:
-    """Time training on synthetic data of a data set's shape, beside a plain PyTorch loop in the same process.
+    """Time training on synthetic data with the shape of a data set, beside a plain PyTorch loop in the same process.
 
     Parameters
     ----------
     like
-        Whose number of users and items, lengths and popularity to imitate.
+        The data set whose numbers of users and items, lengths and popularity are imitated.
     dim
         Width of the model.
     batch_size
-        Sequences a step.
+        Sequences in each step.
     items
-        Another, larger size of the catalogue, such as 1000000.
+        A larger number of items, such as 1000000.
     device
         auto, cpu, cuda or cuda:1.
     compile_step
-        Compile the training step where that helps: on a GPU.
+        Compile the training step on a GPU.
     plain
-        Also time the plain loop.
+        Also time a plain PyTorch loop.
     json
-        Print the figures as JSON.
+        Print the numbers as JSON.
     """
     require_torch()
     from bert4rec.training.bench import bench_training

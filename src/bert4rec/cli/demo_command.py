@@ -23,73 +23,53 @@ def demo_command(
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
-    """See what this does, in a few minutes: built-in data, BERT4Rec, eight baselines, the best possible, a report.
+    """Try everything in a few minutes: built-in data, BERT4Rec, eight baselines, the best possible ranking, a report.
 
     Parameters
     ----------
     output
-        Folder for the dataset, the run and report.html.
+        Folder for the dataset, the runs, the exported model and report.html.
     seed
         Of the built-in world and of training.
     overwrite
-        Replace what an earlier demo left.
+        Replace what an earlier demo left in the folder.
     json
         Print the metrics as JSON.
     """
     began = time.perf_counter()
     require_torch()
+    from bert4rec.cli.export_command import require_exporters
     from bert4rec.cli.stopping import StopSwitch
-    from bert4rec.cli.train_command import clear_run
-    from bert4rec.demo.demo import run_demo, run_folder
-    from bert4rec.demo.demo_page import write_page
-    from bert4rec.training.device import place
-    from bert4rec.training.specs import MODELS
-    from bert4rec.training.train import RunContext
+    from bert4rec.demo.demo import run_demo
 
-    for model in MODELS:
-        clear_run(run_folder(output, model), overwrite=overwrite)
+    require_exporters()
 
     def last_words() -> str:
-        return f"Start anew with: {this_command()} demo -o {output} --overwrite"
+        return f"Start again with: {this_command()} demo -o {output} --overwrite"
 
     with StopSwitch(last_words) as switch, DemoLine() as line:
-        around = RunContext(place(), line, should_stop=switch.is_on, began=began)
+        line.say("Making the built-in world: a shop, its visitors, and a log of their actions.")
         try:
-            demo = run_demo(output, around, seed=seed, overwrite=overwrite)
+            demo = run_demo(output, seed=seed, overwrite=overwrite, listener=line, should_stop=switch.is_on)
             if switch.is_on():  # Since the last model was trained.
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
             say(last_words())
             raise
-    next_command = _export(demo.run_folder, output / "model")
-    write_page(demo, output / "report.html", next_command=next_command)
     if json:
         print_json({"metrics": demo.metrics, "share_of_best": demo.share_of_best})
         return
     _print(demo)
-    say(f"{time.perf_counter() - began:.0f} seconds. Look at {output / 'report.html'}.")
-    say(f"Ask the model yourself: {next_command}\nthen open http://127.0.0.1:8000 in a browser.")
+    say(f"{time.perf_counter() - began:.0f} seconds. The report is {demo.page}.")
+    say(f"Try the model: {this_command()} serve {demo.model}\nThen open http://127.0.0.1:8000 in a browser.")
 
 
 class DemoLine(LiveLine):
-    """Without warnings: the demo stops early on purpose, and nobody is asked to train longer."""
+    """Without warnings: the demo trains for a short time on purpose."""
 
     def say(self, text: str) -> None:
         if not text.startswith("Warning"):
             super().say(text)
-
-
-def _export(run: Path, model: Path) -> str:
-    """Write the demo's model for the service, and return the command that serves it."""
-    from bert4rec.cli.export_command import require_exporters
-    from bert4rec.data.dataset import Dataset
-    from bert4rec.export.exporter import export_run
-    from bert4rec.training.run import Run
-
-    require_exporters()
-    finished = Run.open(run)
-    export_run(finished, model, sampled_from=Dataset.open(finished.plan.dataset), overwrite=True)
-    return f"{this_command()} serve {model}"
 
 
 def _print(demo: "Demo") -> None:
@@ -111,7 +91,7 @@ def _print(demo: "Demo") -> None:
 
 
 def _print_example(example: "Example") -> None:
-    """The history as a column, the recommendations beside it, what came next marked."""
+    """The history as a column, the recommendations beside it, the true next item marked."""
     recommended = example.recommended["BERT4Rec"]
     marked = [f"[bold green]{title}[/] ✓" if title == example.next_item else title for title in recommended]
     table = Table(f"{example.user} did", "BERT4Rec recommends", box=None, pad_edge=False, header_style="bold")

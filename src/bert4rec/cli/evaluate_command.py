@@ -139,7 +139,8 @@ def compare_command(
     require_torch()
     from bert4rec.training.comparison import compare_runs
 
-    compared = compare_runs(runs, metric=metric, protocol=protocol, part=split)
+    comparison = compare_runs(runs, metric=metric, protocol=protocol, part=split)
+    compared = comparison.as_dict()
     if json:
         print_json(compared)
         return
@@ -154,8 +155,8 @@ def compare_command(
     columns = ("over", "difference", "95% interval", "t-test", "Wilcoxon")
     print_table([metric, *columns], [row for each in compared["differences"] for row in _difference(each)])
     say(
-        "Over users: resampled users, paired tests. Over seeds: Welch's interval and test. "
-        "Tests are told by their p-values."
+        "total: over users and seeds together, the interval and p-value to report. users: paired tests. seeds: Welch's "
+        "test. Tests are shown by their p-values."
     )
     if not all(each["seeds"] for each in compared["differences"]):
         say("How much is luck of the seed takes two runs or more of both, trained with different --seed.")
@@ -168,35 +169,14 @@ def compare_command(
             "the difference."
         )
     results.print()
-    for verdict in compared["verdicts"]:
-        results.print(escape(_verdict(verdict, metric)))
-
-
-def _verdict(found: Mapping[str, Any], metric: str) -> str:
-    """Who wins, by how much, and how sure that is, in one sentence."""
-    best, second = found["best"], found["second"]
-    ours, theirs = found["values"]
-    more = f", {ours / theirs - 1:+.1%}" if theirs else ""
-    values = f"{metric} {ours:.4f} against {theirs:.4f}{more}"
-    tests = " and ".join(f"{_p_told(value)} over {over}" for over, value in found["p_values"].items())
-    told = PROTOCOLS[found["protocol"]].capitalize()
-    if ours == theirs:
-        return f"{told}: nobody wins. {best} and {second} have the same {metric}."
-    if found["sure"] == "no":
-        return f"{told}: nobody wins for sure. {best} leads {second} ({values}), which may be luck ({tests})."
-    surely = "surely" if found["sure"] == "yes" else "probably"
-    return f"{told}: {best} wins over {second} ({values}), {surely} ({tests})."
-
-
-def _p_told(value: float) -> str:
-    text = _p_value(value)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
+    for sentence in comparison.sentences:
+        results.print(escape(sentence))
 
 
 def _difference(found: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """A row over users and, where both systems have several runs, one over seeds."""
+    """Rows over users and seeds together, over users and, where both systems have several runs, over seeds."""
     name = f"{found['name']} − {found['against']}"
-    for over in ("users", "seeds"):
+    for over in ("total", "users", "seeds"):
         if compared := found[over]:
             interval = f"[{compared['low']:+.4f}, {compared['high']:+.4f}]"
             wilcoxon = _p_value(compared["wilcoxon"]) if over == "users" else "–"

@@ -1,40 +1,57 @@
-"""The demo: the built-in world from log to report, so that a newcomer sees every stage at work.
+"""The demo: the built-in world from log to report, so that a newcomer sees every stage.
 
-It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec and the baselines of the
-paper, judges them beside the best possible, and shows what is recommended to a few users, in titles one can read.
+It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec and the paper's baselines,
+compares them with the best possible ranking, and shows recommendations for a few users with readable titles.
 """
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bert4rec.artefact import refuse_existing
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before
 from bert4rec.data.prepare import prepare
 from bert4rec.data.splits import Split, make_split
+from bert4rec.demo.demo_page import make_page
 from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.evaluation.protocol import Scorer
+from bert4rec.export.exporter import export_run
 from bert4rec.training.config import make_config
+from bert4rec.training.device import place
 from bert4rec.training.presets import load_preset
 from bert4rec.training.run import Plan, Run
-from bert4rec.training.specs import MODELS
-from bert4rec.training.train import RunContext, train
+from bert4rec.training.train import Listener, RunContext, train
 from bert4rec.world.world import World, WorldConfig, best_scores
 
+DEMO_MODELS = {
+    "pop": "POP",
+    "bpr-mf": "BPR-MF",
+    "ncf": "NCF",
+    "fpmc": "FPMC",
+    "gru4rec": "GRU4Rec",
+    "gru4rec+": "GRU4Rec+",
+    "caser": "Caser",
+    "sasrec": "SASRec",
+    "bert4rec": "BERT4Rec",
+}
+"""The models of the demo: our name → the paper's. Other models are never added."""
 SHOWN_USERS = 3
 SHOWN_ITEMS = 6
-"""Of each history, the newest; and of each recommendation, the best."""
+"""The newest of each history, and the best of each recommendation."""
 BEST = "best possible"
 SHOWN_MODELS = ("POP", "BERT4Rec", BEST)
-"""Whose recommendations are shown."""
+"""The models whose recommendations are shown."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One user: what came before, what came next, what was recommended."""
+    """One user: the history, the true next item, and what was recommended."""
 
     user: str
     history: list[str]
@@ -46,48 +63,99 @@ class Example:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found out."""
+    """What the demo has made and measured."""
 
+    folder: Path
     dataset: Dataset
-    run_folder: Path
+    run: Run
+    """Of BERT4Rec."""
     metrics: dict[str, dict[str, dict[str, float]]]
-    """Title of the model → protocol → metric; the best possible comes last."""
+    """Title of the model → protocol → metric; the best possible ranking comes last."""
     examples: list[Example]
 
     @property
+    def page(self) -> Path:
+        """The report, an HTML file."""
+        return self.folder / "report.html"
+
+    @property
+    def model(self) -> Path:
+        """The exported BERT4Rec, which can be served."""
+        return self.folder / "model"
+
+    @property
+    def best(self) -> dict[str, dict[str, float]]:
+        """The metrics of the best possible ranking."""
+        return self.metrics[BEST]
+
+    @property
     def share_of_best(self) -> float:
-        """How much of the best possible NDCG@10, in full ranking, BERT4Rec reaches."""
-        return self.metrics["BERT4Rec"]["full"]["NDCG@10"] / self.metrics[BEST]["full"]["NDCG@10"]
+        """The NDCG@10 of BERT4Rec in full ranking, as a share of the best possible."""
+        return self.metrics["BERT4Rec"]["full"]["NDCG@10"] / self.best["full"]["NDCG@10"]
 
 
-def run_demo(folder: Path, around: RunContext, *, seed: int = 1, overwrite: bool = False) -> Demo:
-    """Run every stage; artefacts go below `folder`."""
-    say = around.listener.say
-    config = WorldConfig(seed=seed)
-    say("Making the built-in world: a shop, its visitors, and a log of what they did.")
-    origin = {"name": "synthetic", "world": config.to_json()}
-    dataset = prepare(
-        World.generate(config).log(),
-        folder / "dataset",
-        name="built-in world",
-        source=origin,
-        overwrite=overwrite,
-    )
-    say(
+def run_demo(
+    folder: str | Path = "demo",
+    *,
+    seed: int = 1,
+    overwrite: bool = False,
+    device: str = "auto",
+    listener: Listener | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Demo:
+    """Run every stage on the built-in world: prepare, train BERT4Rec and eight baselines, evaluate, export, report.
+
+    It takes a few minutes. The dataset, the runs, the exported model and report.html are written to `folder`.
+
+    Parameters
+    ----------
+    folder
+        The folder to write to.
+    seed
+        Of the built-in world and of training.
+    overwrite
+        Replace what an earlier demo left in the folder.
+    device
+        "auto", "cpu", "cuda" or "cuda:1".
+    listener
+        Hears messages and how training is going. By default, nothing is shown.
+    should_stop
+        Training stops with a checkpoint as soon as this returns True.
+    """
+    folder = Path(folder)
+    for name in DEMO_MODELS:
+        _clear(run_folder(folder, name), overwrite=overwrite)
+    context = RunContext(place(device), listener or Quiet(), should_stop=should_stop)
+    dataset = _prepare(folder / "dataset", seed, overwrite=overwrite)
+    context.listener.say(
         f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
     )
-    runs = {name: _train(name, dataset, run_folder(folder, name), around, seed=seed) for name in MODELS}
+    runs = {name: _train(name, dataset, run_folder(folder, name), context, seed=seed) for name in DEMO_MODELS}
     split = make_split(dataset)
-    metrics = {MODELS[name].title: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
+    metrics = {DEMO_MODELS[name]: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
     metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
     scorers = [
-        *(runs[name].scorer("test", around.placement) for name in ("pop", "bert4rec")),
+        *(runs[name].scorer("test", context.placement) for name in ("pop", "bert4rec")),
         best_scores(dataset),
     ]
-    shown = dict(zip(SHOWN_MODELS, scorers, strict=True))
-    found = Demo(dataset, runs["bert4rec"].path, metrics, show_examples(dataset, split, shown, seed=seed))
+    examples = show_examples(dataset, split, dict(zip(SHOWN_MODELS, scorers, strict=True)), seed=seed)
+    demo = Demo(folder, dataset, runs["bert4rec"], metrics, examples)
     (folder / "result.json").write_text(json.dumps({"metrics": metrics}, indent=2) + "\n", encoding="utf-8")
-    return found
+    export_run(demo.run, demo.model, sampled_from=dataset, overwrite=True)
+    demo.page.write_text(make_page(demo), encoding="utf-8")
+    return demo
+
+
+class Quiet:
+    """A listener that does nothing."""
+
+    def stage(self, *_: object) -> None: ...
+
+    def progress(self, *_: object) -> None: ...
+
+    def busy(self, *_: object) -> None: ...
+
+    def say(self, *_: object) -> None: ...
 
 
 def run_folder(folder: Path, model: str) -> Path:
@@ -95,16 +163,29 @@ def run_folder(folder: Path, model: str) -> Path:
     return folder / "run" if model == "bert4rec" else folder / "baselines" / model
 
 
-def _train(name: str, dataset: Dataset, folder: Path, around: RunContext, *, seed: int) -> Run:
-    around.listener.say(f"{MODELS[name].title}:")
+def _clear(folder: Path, *, overwrite: bool) -> None:
+    if folder.exists():
+        refuse_existing(folder, "config.json", overwrite=overwrite)
+        shutil.rmtree(folder)
+
+
+def _prepare(folder: Path, seed: int, *, overwrite: bool) -> Dataset:
+    config = WorldConfig(seed=seed)
+    source = {"name": "synthetic", "world": config.to_json()}
+    log = World.generate(config).log()
+    return prepare(log, folder, name="built-in world", source=source, overwrite=overwrite)
+
+
+def _train(name: str, dataset: Dataset, folder: Path, context: RunContext, *, seed: int) -> Run:
+    context.listener.say(f"{DEMO_MODELS[name]}:")
     config = make_config(name, load_preset(name, "demo"))
-    # Refitting would double the wait, and in a world that never changes the newest actions teach nothing new.
+    # A refit would double the waiting time, and in a world that never changes the newest actions teach nothing new.
     plan = Plan.for_dataset(dataset, name, config, preset="demo", seed=seed, split=None, refit=False)
-    return train(dataset, folder, plan, around)
+    return train(dataset, folder, plan, context)
 
 
 def show_examples(dataset: Dataset, split: Split, scorers: dict[str, Scorer], *, seed: int) -> list[Example]:
-    """A few users with histories long enough to tell a story, drawn at random."""
+    """A few users with long enough histories, drawn at random."""
     titles = ["", *dataset.items()["title"]]
     user_ids = dataset.users()["id"].to_list()
     long_enough = np.flatnonzero(split.test.positions - dataset.offsets[split.test.users] >= SHOWN_ITEMS)

@@ -1,177 +1,215 @@
-"""Is one model better than another, or was it luck with the users or with the seed?
+"""Is one system better than another, or is the difference chance?
 
-Over users the comparison is paired: both models answer for the same users, so only the differences count.
-Over seeds it is not, for the seed of one model has nothing in common with the same seed of another.
+A system is a model with its settings; its runs differ only in their seeds. `compare` and the report of the paper's
+reproduction use the one definition of this module:
+
+The difference of two systems is the difference of their means over runs and test users, and its 95% interval covers
+two independent sources of chance: the test users (paired: the variance of the differences, one a user, each of the
+means over runs) and the seeds (the variance between the runs of each system, unpaired, as in Welch's test). The two
+variances add up, Student's t has the degrees of freedom of Welch and Satterthwaite, and the p-value is two-sided and
+of the same statistic, so it is below 0.05 exactly where the interval excludes zero.
+
+With one run each and nothing known about seeds, this is the paired t-test over users; where all users agree, it is
+Welch's t-test over seeds. A system with one run borrows the variance between runs that is usual for the systems with
+several (`pooled_uncertainty`). What seeds do to single users is in both variances, so the interval is slightly wide.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import DataError
 
 Values = NDArray[np.float64]
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class UserComparison:
-    """The first model less the second, over the same users."""
+class Uncertainty:
+    """Of a mean: its variance, and from how many degrees of freedom that variance was estimated."""
 
-    difference: float
-    low: float
-    """Lower end of the bootstrap interval."""
-    high: float
-    t_test: float
-    """Two-sided p-value of the paired t-test."""
-    wilcoxon: float
-    """Two-sided p-value of the signed-rank test, which does not care how large the differences are."""
+    variance: float = 0.0
+    freedom: float = math.inf
+
+    def __add__(self, other: "Uncertainty") -> "Uncertainty":
+        """Of a sum or difference of two independent means (Welch and Satterthwaite)."""
+        total = self.variance + other.variance
+        weights = sum(each.variance**2 / each.freedom for each in (self, other))
+        return Uncertainty(total, total**2 / weights if weights else math.inf)
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the 95% interval."""
+        from scipy.stats import t
+
+        if not self.variance:
+            return 0.0
+        return float(t.ppf((1 + CONFIDENCE) / 2, self.freedom)) * math.sqrt(self.variance)
+
+    def p_value(self, difference: float) -> float:
+        """The probability of a difference at least this large, in either direction, by chance alone."""
+        from scipy.stats import t
+
+        if not self.variance:
+            return float(difference == 0)
+        return float(2 * t.sf(abs(difference) / math.sqrt(self.variance), self.freedom))
 
 
-@dataclass(frozen=True)
-class SeedComparison:
-    """The first model less the second, over runs that differ in their seeds."""
-
-    difference: float
-    low: float
-    """Lower end of Welch's interval."""
-    high: float
-    t_test: float
-    """Two-sided p-value of Welch's t-test."""
+NONE = Uncertainty()
+"""Of what is certain, or of what is unknown and left out."""
 
 
-def compare_over_users(
-    first: Values, second: Values, *, seed: int, confidence: float = 0.95, resamples: int = 2000
-) -> UserComparison:
-    """Compare a metric of two models, one value a user, in the same order of users.
+def mean_uncertainty(values: Sequence[float] | Values) -> Uncertainty:
+    """Of the mean of two or more independent values."""
+    return Uncertainty(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
-    Where a model has several runs, give the mean of its runs for each user.
+
+def pooled_uncertainty(groups: Iterable[Sequence[float]]) -> Uncertainty:
+    """Of a single value, from groups of such values: their variance around the mean of each group, pooled.
+
+    Groups of one value say nothing. Where all groups are such, the uncertainty is zero: it is unknown and left out.
     """
-    if len(first) != len(second):
+    several = [values for values in groups if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    if not freedom:
+        return NONE
+    return Uncertainty(sum(float(np.var(values)) * len(values) for values in several) / freedom, freedom)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One metric of one system."""
+
+    runs: Sequence[float]
+    """The mean over users, a value for each run."""
+    users: Values | None
+    """The mean over runs, a value for each test user, always in the same order; None if the ranks were not kept."""
+    user_uncertainty: Uncertainty | None = None
+    """Of the mean over users, if it is known without `users`."""
+    has_seed: bool = True
+    """Whether the seed matters. It does not for a model that only counts."""
+
+    @classmethod
+    def of(cls, values: Values, *, has_seed: bool = True) -> "Sample":
+        """From an array [runs, users]."""
+        return cls(values.mean(axis=1).tolist(), values.mean(axis=0), has_seed=has_seed)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.runs))
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether anything is known about the variance between users."""
+        return self.users is not None or self.user_uncertainty is not None
+
+    def over_users(self) -> Uncertainty:
+        if self.user_uncertainty is not None:
+            return self.user_uncertainty
+        if self.users is None:
+            raise DataError("The ranks or the standard errors of a system are required to compare it.")
+        return mean_uncertainty(self.users)
+
+    def over_seeds(self, usual: Uncertainty) -> Uncertainty:
+        """From the runs if there are several, otherwise as `usual`: that of one run of other systems."""
+        if not self.has_seed:
+            return NONE
+        return mean_uncertainty(self.runs) if len(self.runs) > 1 else usual
+
+
+def usual_seed_uncertainty(samples: Iterable[Sample]) -> Uncertainty:
+    """What is usual for one run, from the systems with several runs whose seed matters."""
+    return pooled_uncertainty(sample.runs for sample in samples if sample.has_seed)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One system less another."""
+
+    difference: float
+    low: float
+    """Lower end of the 95% interval."""
+    high: float
+    p_value: float
+    base: float
+    """The mean of the other system."""
+
+    @classmethod
+    def of(cls, first: Sample, second: Sample, uncertainty: Uncertainty) -> "Difference":
+        difference, margin = first.mean - second.mean, uncertainty.margin
+        p_value = uncertainty.p_value(difference)
+        return cls(difference, difference - margin, difference + margin, p_value, second.mean)
+
+    @property
+    def share(self) -> float:
+        """The difference relative to the other system's mean."""
+        return self._relative(self.difference)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The ends of the interval relative to the other system's mean."""
+        return self._relative(self.low), self._relative(self.high)
+
+    def _relative(self, value: float) -> float:
+        return value / self.base if self.base else math.nan
+
+    @property
+    def direction(self) -> int:
+        """1 or -1 if the interval lies on one side of zero, otherwise 0."""
+        return (self.low > 0) - (self.high < 0)
+
+
+def compare_samples(first: Sample, second: Sample, usual: Uncertainty = NONE) -> Difference:
+    """The difference of two systems over users and seeds together, as defined above.
+
+    Without the values of each user, the comparison is unpaired and the interval wider.
+
+    Parameters
+    ----------
+    first, second
+        The same metric of two systems on the same test users.
+    usual
+        The uncertainty of one run, for systems that have only one: `usual_seed_uncertainty`.
+    """
+    if first.users is not None and second.users is not None and len(first.users) == len(second.users):
+        users = mean_uncertainty(first.users - second.users)
+    else:
+        users = first.over_users() + second.over_users()
+    return Difference.of(first, second, users + first.over_seeds(usual) + second.over_seeds(usual))
+
+
+def compare_over_users(first: Sample, second: Sample) -> Difference:
+    """The paired t-test and its interval: other test users, the same runs."""
+    return Difference.of(first, second, mean_uncertainty(_paired(first, second)))
+
+
+def compare_over_seeds(first: Sample, second: Sample) -> Difference | None:
+    """Welch's t-test and its interval: other seeds, the same test users. None unless both have several runs."""
+    if min(len(first.runs), len(second.runs)) < 2:
+        return None
+    return Difference.of(first, second, mean_uncertainty(first.runs) + mean_uncertainty(second.runs))
+
+
+def wilcoxon_signed_rank(first: Sample, second: Sample) -> float:
+    """The two-sided p-value of Wilcoxon's signed-rank test over users; users without a difference do not count."""
+    from scipy.stats import wilcoxon
+
+    differences = _paired(first, second)
+    return float(wilcoxon(differences).pvalue) if differences.any() else 1.0
+
+
+def _paired(first: Sample, second: Sample) -> Values:
+    if first.users is None or second.users is None:
+        raise DataError("The ranks of both systems are required to compare them user by user.")
+    if len(first.users) != len(second.users):
         raise DataError(
-            f"The runs judge {len(first)} and {len(second)} users. Only runs that were asked about the same users "
-            "can be compared user by user. If one is of an older version, judge it anew: bert4rec evaluate RUN."
+            f"The runs have {len(first.users)} and {len(second.users)} test users. Only runs with the same test users "
+            "can be compared. If one was written by an older version, evaluate it again with `run.evaluate()`."
         )
-    if len(first) < 2:
-        raise DataError(f"Two users are the least to compare two runs by; found {len(first)}.")
-    differences = np.asarray(first - second)
-    low, high = bootstrap_interval(differences, seed=seed, confidence=confidence, resamples=resamples)
-    mean, p_value = float(differences.mean()), paired_t_test(differences)
-    return UserComparison(mean, low, high, p_value, wilcoxon_signed_rank(differences))
-
-
-def paired_t_test(differences: Values) -> float:
-    """Two-sided p-value of "no difference", from one difference a user."""
-    standard_error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    return student_two_sided(_ratio(float(differences.mean()), standard_error), len(differences) - 1)
-
-
-def compare_over_seeds(
-    first: Sequence[float], second: Sequence[float], *, confidence: float = 0.95
-) -> SeedComparison:
-    """Compare a metric of two models, one value a run (Welch: the models may vary differently)."""
-    if min(len(first), len(second)) < 2:
-        raise UsageError(
-            f"Found {len(first)} and {len(second)} runs. Two runs of each model, with different seeds, "
-            "are the least that shows how much luck a seed is."
-        )
-    difference = float(np.mean(first) - np.mean(second))
-    variances = [float(np.var(values, ddof=1)) / len(values) for values in (first, second)]
-    standard_error = math.sqrt(sum(variances))
-    if standard_error == 0:
-        return SeedComparison(difference, difference, difference, 1.0 if difference == 0 else 0.0)
-    freedoms = [len(values) - 1 for values in (first, second)]
-    freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    margin = student_quantile(confidence, freedom) * standard_error
-    p_value = student_two_sided(difference / standard_error, freedom)
-    return SeedComparison(difference, difference - margin, difference + margin, p_value)
-
-
-def bootstrap_interval(
-    values: Values, *, seed: int, confidence: float = 0.95, resamples: int = 2000
-) -> tuple[float, float]:
-    """The interval of the mean if other users like these had come: percentiles over resampled users."""
-    rng = np.random.default_rng(seed)
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
-def wilcoxon_signed_rank(differences: Values) -> float:
-    """Two-sided p-value of the Wilcoxon signed-rank test, by its normal approximation.
-
-    Users without a difference are dropped and ties share their mean rank, both as usual. The
-    approximation is good from about twenty users that differ.
-    """
-    differences = differences[differences != 0]
-    if not len(differences):
-        return 1.0
-    _, group, size = np.unique(np.abs(differences), return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(size) - (size - 1) / 2
-    ranks = mean_rank[group]
-    # Under "no difference" every rank has a sign by the toss of a coin: mean 0, variance the sum of squares.
-    signed_sum = float(np.sum(np.sign(differences) * ranks))
-    z = signed_sum / math.sqrt(float(np.sum(ranks**2)))
-    return math.erfc(abs(z) / math.sqrt(2))
-
-
-def student_two_sided(t: float, freedom: float) -> float:
-    """The probability that Student's t with `freedom` degrees strays from 0 at least as far as `t`."""
-    if t == 0:
-        return 1.0
-    if math.isinf(t):
-        return 0.0
-    outside = 1 / (1 + t * t / freedom)
-    inside = 1 / (1 + freedom / t / t)
-    # So far out or so near that one of them is lost to rounding: what is left of the other is all or nothing.
-    if outside == 0 or inside == 0:
-        return 0.0 if outside == 0 else 1.0
-    return _incomplete_beta(freedom / 2, 0.5, outside, inside)
-
-
-def student_quantile(confidence: float, freedom: float) -> float:
-    """The t beyond which, on either side, Student's t strays with probability 1 - `confidence`."""
-    low, high = 0.0, 1.0
-    while student_two_sided(high, freedom) > 1 - confidence:
-        low, high = high, 2 * high
-    for _ in range(60):  # Each halving gives one more bit; a float has 53.
-        middle = (low + high) / 2
-        if student_two_sided(middle, freedom) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _incomplete_beta(a: float, b: float, x: float, y: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), where y = 1 - x is given without rounding."""
-    log_factor = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(y)
-    factor = math.exp(log_factor)
-    if x < (a + 1) / (a + b + 2):
-        return factor / (a * _continued_fraction(a, b, x))
-    return 1 - factor / (b * _continued_fraction(b, a, y))
-
-
-def _continued_fraction(a: float, b: float, x: float) -> float:
-    """1 + d1 / (1 + d2 / (1 + …)), the classical fraction of the incomplete beta, by Lentz's method."""
-    fraction, c, d = 1.0, 1.0, 0.0
-    for k in range(1, 100_000):
-        m = k // 2
-        if k % 2:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / (1 + term * d)
-        c = 1 + term / c
-        fraction *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return fraction
-
-
-def _ratio(mean: float, standard_error: float) -> float:
-    if standard_error == 0:
-        return 0.0 if mean == 0 else math.copysign(math.inf, mean)
-    return mean / standard_error
+    if len(first.users) < 2:
+        raise DataError(f"At least two test users are required to compare runs; found {len(first.users)}.")
+    differences: Values = first.users - second.users
+    return differences

@@ -1,103 +1,312 @@
 """Which of several runs is better, and how sure that is."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert4rec.data.splits import Part
 from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
-from bert4rec.evaluation.significance import compare_over_seeds, compare_over_users, paired_t_test
+from bert4rec.evaluation.protocol import Ranks
+from bert4rec.evaluation.significance import (
+    Difference,
+    Sample,
+    compare_over_seeds,
+    compare_over_users,
+    compare_samples,
+    usual_seed_uncertainty,
+    wilcoxon_signed_rank,
+)
+from bert4rec.frames import Tabular
 from bert4rec.training.run import Run
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SURE, LIKELY = 0.01, 0.05
-"""Below these p-values the best system surely, or probably, is better than the next."""
+"""Below these p-values the best system is surely, or probably, better than the second."""
+PROTOCOL_LABELS = {"sampled": "Up to 100 sampled negatives", "full": "Full ranking"}
 
 
 @dataclass(frozen=True)
 class System:
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ only in their seed."""
 
     name: str
     runs: list[Run]
     part: Part
-    """What they are compared on."""
+    """The items on which they are compared."""
 
-    def values(self, metric: str, protocol: str) -> NDArray[np.float64]:
-        """[runs, users]"""
-        ranks = (getattr(load_ranks(run.path, self.part), protocol) for run in self.runs)
-        return np.stack([metric_per_user(each, metric) for each in ranks])
+    @cached_property
+    def ranks(self) -> list[Ranks]:
+        return [load_ranks(run.path, self.part) for run in self.runs]
+
+    def sample(self, metric: str, protocol: str) -> Sample:
+        values = np.stack([metric_per_user(getattr(each, protocol), metric) for each in self.ranks])
+        return Sample.of(values, has_seed=self.runs[0].plan.config.training is not None)
 
 
-def compare_runs(paths: Sequence[Path], *, metric: str, protocol: str, part: Part = "test") -> dict[str, Any]:
-    """Mean metrics of every system, and the difference of each from the first, ready for JSON."""
-    runs = [Run.open(path) for path in paths]
-    for run in runs:
+@dataclass(frozen=True)
+class SystemMetrics:
+    """The means of one system over its runs and users."""
+
+    name: str
+    seeds: int
+    """How many runs it has."""
+    refitted: bool
+    """Whether its final models also learned from the validation items."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SystemDifference:
+    """One system less the first."""
+
+    name: str
+    against: str
+    total: Difference
+    """Over users and seeds: the interval and p-value to report."""
+    users: Difference
+    """Over users only: the paired t-test."""
+    seeds: Difference | None
+    """Over seeds only: Welch's t-test. None unless both systems have several runs."""
+    wilcoxon: float
+    """The p-value of the signed-rank test over users, which ignores how large differences are."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best system beside the second, under one protocol."""
+
+    protocol: str
+    best: str
+    second: str
+    values: tuple[float, float]
+    """The metric of both."""
+    p_values: Mapping[str, float]
+    """Over users and, if both have several runs, over seeds."""
+    p_value: float
+    """Over users and seeds together: it decides."""
+    has_seeds: bool
+    """Whether anything is known about the influence of the seeds."""
+
+    @property
+    def sure(self) -> str:
+        """Whether the best is better than the second: yes, probably or no."""
+        return "yes" if self.p_value < SURE else "probably" if self.p_value < LIKELY else "no"
+
+    def sentence(self, metric: str) -> str:
+        """Which system wins, by how much and how sure that is."""
+        label, (ours, theirs) = PROTOCOL_LABELS[self.protocol], self.values
+        if ours == theirs:
+            return f"{label}: no winner. {self.best} and {self.second} have the same {metric}."
+        more = f", {ours / theirs - 1:+.1%}" if theirs else ""
+        p_value = "p < 0.0001" if self.p_value < 0.0001 else f"p = {self.p_value:.4f}"
+        found = f"{metric} {ours:.4f} vs {theirs:.4f}{more}; {p_value} over users"
+        found += " and seeds" if self.has_seeds else ""
+        if self.sure == "no":
+            return f"{label}: no clear winner. {self.best} leads {self.second}, but this may be chance ({found})."
+        beats = "beats" if self.sure == "yes" else "probably beats"
+        return f"{label}: {self.best} {beats} {self.second} ({found})."
+
+
+@dataclass(frozen=True)
+class Comparison(Tabular):
+    """Several systems on the same items: their metrics, and the difference of each from the first."""
+
+    dataset: str
+    protocol: str
+    split: Part
+    metric: str
+    """What `differences` and `winners` are about."""
+    systems: tuple[SystemMetrics, ...]
+    differences: tuple[SystemDifference, ...]
+    """Of every system but the first."""
+    winners: tuple[Winner, ...]
+    """One a protocol, whatever `protocol` is."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """Which system wins under each protocol, and how sure that is."""
+        return [winner.sentence(self.metric) for winner in self.winners]
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row a system: its metrics, and its difference from the first with interval and p-values."""
+        import polars as pl
+
+        differences: list[SystemDifference | None] = [None, *self.differences]
+        rows = [
+            {
+                "system": system.name,
+                "seeds": system.seeds,
+                **system.metrics,
+                "difference": each and each.total.difference,
+                "low": each and each.total.low,
+                "high": each and each.total.high,
+                "p_value": each and each.total.p_value,
+                "p_value_users": each and each.users.p_value,
+                "p_value_seeds": each.seeds.p_value if each and each.seeds else None,
+                "p_value_wilcoxon": each and each.wilcoxon,
+            }
+            for system, each in zip(self.systems, differences, strict=True)
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values, ready for JSON."""
+
+        def plain(found: Difference) -> dict[str, float]:
+            ends = {"difference": found.difference, "low": found.low, "high": found.high}
+            return {**ends, "t_test": found.p_value}
+
+        return {
+            "dataset": self.dataset,
+            "protocol": self.protocol,
+            "split": self.split,
+            "metric": self.metric,
+            "systems": [{**vars(each), "metrics": dict(each.metrics)} for each in self.systems],
+            "differences": [
+                {
+                    "name": each.name,
+                    "against": each.against,
+                    "total": plain(each.total),
+                    "users": {**plain(each.users), "wilcoxon": each.wilcoxon},
+                    "seeds": plain(each.seeds) if each.seeds else None,
+                }
+                for each in self.differences
+            ],
+            "verdicts": [
+                {
+                    "protocol": each.protocol,
+                    "best": each.best,
+                    "second": each.second,
+                    "values": list(each.values),
+                    "p_values": {**each.p_values, "total": each.p_value},
+                    "sure": each.sure,
+                }
+                for each in self.winners
+            ],
+        }
+
+    def __repr__(self) -> str:
+        """The metrics as a table, the differences, and which system wins."""
+        names = list(self.systems[0].metrics)
+        width = max(len(system.name) for system in self.systems)
+        label = PROTOCOL_LABELS[self.protocol].lower()
+        lines = [
+            f"{self.dataset}, {self.split} items, {label}",
+            " ".join([" " * width, "seeds", *(f"{name:>8}" for name in names)]),
+        ]
+        for system in self.systems:
+            cells = [f"{system.metrics[name]:8.4f}" for name in names]
+            lines.append(" ".join([f"{system.name:<{width}}", f"{system.seeds:5}", *cells]))
+        for each in self.differences:
+            found = each.total
+            interval = (
+                f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}], p = {found.p_value:.4f}"
+            )
+            lines.append(f"{self.metric}, {each.name} − {each.against}: {interval}")
+        return "\n".join([*lines, *self.sentences])
+
+
+def compare_runs(
+    runs: Sequence[Run | Path | str],
+    *,
+    metric: str = "NDCG@10",
+    protocol: str = "sampled",
+    part: Part = "test",
+) -> Comparison:
+    """Compare runs on the same items; runs that differ only in their seed count as one system.
+
+    Parameters
+    ----------
+    runs
+        Finished runs or their folders, of at least two systems.
+    metric
+        What is compared: HR@k, NDCG@k or MRR.
+    protocol
+        "sampled": among 100 candidates a user. "full": among all items.
+    part
+        The items to compare on: "test", or "valid" while settings are being chosen.
+    """
+    if protocol not in PROTOCOL_LABELS:
+        raise UsageError(f"`protocol` must be one of {', '.join(PROTOCOL_LABELS)}; got {protocol!r}.")
+    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    for run in opened:
         run.verify()
-    systems = group_runs(runs, part)
+    systems = group_runs(opened, part)
     if len(systems) < 2:
         raise UsageError(
-            f"There is nothing to compare: the {len(paths)} runs named differ in nothing but their seed. "
-            "Name runs with different settings."
+            f"At least two systems are required; the {len(opened)} runs given differ only in their seed. "
+            "Pass runs with different settings."
         )
-    first, *others = systems
-    return {
-        "dataset": first.runs[0].plan.dataset_name,
-        "protocol": protocol,
-        "split": part,
-        "metric": metric,
-        "systems": [
-            {
-                "name": system.name,
-                "seeds": len(system.runs),
-                "refitted": system.runs[0].plan.refit,
-                "metrics": {name: float(system.values(name, protocol).mean()) for name in METRICS},
-            }
+    samples = {each: [system.sample(metric, each) for system in systems] for each in PROTOCOL_LABELS}
+    first, *others = zip(systems, samples[protocol], strict=True)
+    usual = usual_seed_uncertainty(samples[protocol])
+    return Comparison(
+        dataset=opened[0].plan.dataset_name,
+        protocol=protocol,
+        split=part,
+        metric=metric,
+        systems=tuple(
+            SystemMetrics(
+                system.name,
+                len(system.runs),
+                system.runs[0].plan.refit,
+                {name: system.sample(name, protocol).mean for name in dict.fromkeys((*METRICS, metric))},
+            )
             for system in systems
-        ],
-        "differences": [_difference(other, first, metric, protocol) for other in others],
-        "verdicts": [_verdict(systems, metric, each) for each in ("sampled", "full")],
-    }
+        ),
+        differences=tuple(
+            SystemDifference(
+                name=system.name,
+                against=first[0].name,
+                users=compare_over_users(sample, first[1]),
+                total=compare_samples(sample, first[1], usual),
+                seeds=compare_over_seeds(sample, first[1]),
+                wilcoxon=wilcoxon_signed_rank(sample, first[1]),
+            )
+            for system, sample in others
+        ),
+        winners=tuple(_winner(each, systems, samples[each]) for each in PROTOCOL_LABELS),
+    )
 
 
-def _verdict(systems: Sequence[System], metric: str, protocol: str) -> dict[str, Any]:
-    """The best system beside the next one, and how likely luck alone would set them so far apart."""
-    values = {system.name: system.values(metric, protocol) for system in systems}
-    best, second = sorted(values, key=lambda name: -float(values[name].mean()))[:2]
-    ours, theirs = values[best], values[second]
-    p_values = {"users": paired_t_test(ours.mean(axis=0) - theirs.mean(axis=0))}
-    if min(len(ours), len(theirs)) > 1:
-        over_seeds = compare_over_seeds(ours.mean(axis=1).tolist(), theirs.mean(axis=1).tolist())
-        p_values["seeds"] = over_seeds.t_test
-    likeliest = max(p_values.values())
-    return {
-        "protocol": protocol,
-        "best": best,
-        "second": second,
-        "values": [float(ours.mean()), float(theirs.mean())],
-        "p_values": p_values,
-        "sure": "yes" if likeliest < SURE else "probably" if likeliest < LIKELY else "no",
-    }
+def _winner(protocol: str, systems: Sequence[System], samples: Sequence[Sample]) -> Winner:
+    order = sorted(range(len(systems)), key=lambda place: -samples[place].mean)
+    best, second = (samples[place] for place in order[:2])
+    usual = usual_seed_uncertainty(samples)
+    p_values = {"users": compare_over_users(best, second).p_value}
+    if over_seeds := compare_over_seeds(best, second):
+        p_values["seeds"] = over_seeds.p_value
+    return Winner(
+        protocol=protocol,
+        best=systems[order[0]].name,
+        second=systems[order[1]].name,
+        values=(best.mean, second.mean),
+        p_values=p_values,
+        p_value=compare_samples(best, second, usual).p_value,
+        has_seeds=any(len(each.runs) > 1 for each in samples if each.has_seed),
+    )
 
 
 def group_runs(runs: Sequence[Run], part: Part = "test") -> list[System]:
-    """Runs by what they were asked to do, less the seed; all must be judged on the same targets."""
+    """Runs by settings, whatever the seed. All must have the same data, candidates and split."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        one = run.plan
+        plan = run.plan
         if _task_of(run) != _task_of(runs[0]):
-            raise DataError(f"{run.path} and {runs[0].path} had different data, candidates or splits.")
-        members = groups.setdefault(repr((one.model, one.variant, one.config, one.refit)), [])
-        twin = next((member for member in members if member.plan.seed == one.seed), None)
+            raise DataError(f"{run.path} and {runs[0].path} have different data, candidates or splits.")
+        members = groups.setdefault(repr((plan.model, plan.variant, plan.config, plan.refit)), [])
+        twin = next((member for member in members if member.plan.seed == plan.seed), None)
         if twin:
             raise UsageError(
-                f"{run.path} repeats {twin.path}: same settings, same seed {one.seed}. "
-                "A repeated run is no further seed; name each once."
+                f"{run.path} repeats {twin.path}: same settings, same seed {plan.seed}. Pass each run once."
             )
         members.append(run)
     are_distinct = len({_name(members) for members in groups.values()}) == len(groups)
@@ -111,18 +320,3 @@ def _task_of(run: Run) -> tuple[object, ...]:
 def _name(runs: list[Run], *, whole_path: bool = False) -> str:
     first = str(runs[0].path) if whole_path else runs[0].path.name
     return first if len(runs) == 1 else f"{first} … {runs[-1].path.name}"
-
-
-def _difference(one: System, other: System, metric: str, protocol: str) -> dict[str, Any]:
-    ours, theirs = one.values(metric, protocol), other.values(metric, protocol)
-    several = min(len(ours), len(theirs)) > 1
-    over_users = compare_over_users(ours.mean(axis=0), theirs.mean(axis=0), seed=0)
-    over_seeds = (
-        compare_over_seeds(ours.mean(axis=1).tolist(), theirs.mean(axis=1).tolist()) if several else None
-    )
-    return {
-        "name": one.name,
-        "against": other.name,
-        "users": asdict(over_users),
-        "seeds": asdict(over_seeds) if over_seeds else None,
-    }

@@ -1,7 +1,7 @@
 """Which new item comes next in the built-in world: drawn at random, or computed.
 
-Every item is an arc of a ring of length 1, the longer the more popular; departments are neighbourhoods. A new
-item is where a point falls on the ring, and the point is drawn in one of three ways:
+Every item is an arc of a ring of length 1; popular items have long arcs, and departments are neighbourhoods. A new item
+is where a random point falls on the ring. The point is drawn in one of three ways:
 
 - noise: anywhere;
 - taste: anywhere in one of the user's favourite departments;
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ring:
-    """The arcs of all items and the three shares, which add up to 1. It knows nothing of what users have seen."""
+    """The arcs of all items and the three shares, which add up to 1. What users have seen is not considered here."""
 
     edges: Floats
     """Item i is the arc from edges[i] to edges[i + 1]; the last edge is 1."""
@@ -57,8 +57,8 @@ class Ring:
     ) -> NDArray[np.int64]:
         """One item for each entry of `rows`, which point into `tastes` and `recent`.
 
-        `tastes` are favourite departments [users, tastes]; `recent` the last items [users, reach], newest
-        first, of as many columns as there are actions to look back on.
+        `tastes` are favourite departments [users, tastes]; `recent` are the last items [users, reach], newest first,
+        with as many columns as there are earlier actions.
         """
         looks_back = recent.shape[1] > 0
         places = rng.random(len(rows))

@@ -21,7 +21,7 @@ NUM_QUANTILES = 65
 
 @dataclass(frozen=True)
 class Shape:
-    """What can be said of a log without naming any user or item."""
+    """What is known about a log without any user or item."""
 
     num_users: int
     num_items: int
@@ -35,10 +35,10 @@ class Shape:
 
     def __post_init__(self) -> None:
         if min(self.num_users, self.num_items, self.num_actions) < 1:
-            raise UsageError("A shape needs at least one user, one item and one action.")
+            raise UsageError("A shape must have at least one user, one item and one action.")
         for quantiles in (self.length_quantiles, self.count_quantiles):
             if len(quantiles) < 2 or quantiles[0] < 1 or list(quantiles) != sorted(quantiles):
-                raise UsageError(f"Quantiles must rise and begin at 1 or more; found {list(quantiles)}.")
+                raise UsageError(f"Quantiles must be increasing and at least 1; got {list(quantiles)}.")
 
 
 def shape_names() -> list[str]:
@@ -50,7 +50,7 @@ def named_shape(name: str) -> Shape:
     """The shape of a data set of the paper."""
     stored = _stored_shapes()
     if name not in stored:
-        raise NotFoundError(f"No shape is stored for {name!r}. Known are {', '.join(stored)}.")
+        raise NotFoundError(f"Unknown shape {name!r}. Known: {', '.join(stored)}.")
     facts = stored[name]
     return Shape(
         num_users=facts["users"],
@@ -104,8 +104,8 @@ def spread_whole(quantiles: Sequence[float], size: int, *, total: int, ceiling: 
     ends = np.rint(np.cumsum(stretched(high))).astype(np.int64)
     if ends[-1] != total:
         raise UsageError(
-            f"{size} histories of {floor} to {ceiling} actions, spread as asked, cannot add up to {total} actions. "
-            "Change the number of users, items or actions."
+            f"{size} histories of {floor} to {ceiling} actions with this distribution cannot add up to {total} "
+            "actions. Change the number of users, items or actions."
         )
     return np.diff(ends, prepend=0)
 
@@ -115,16 +115,16 @@ def weights_for_counts(
 ) -> NDArray[np.float64]:
     """How strongly each item must be drawn for the counts to come out as `spread(count_quantiles, num_items)`.
 
-    Who has an item draws another one, so popular items need more than their share of the draws. Of a user
-    who draws for a time t, an item of weight w is found in the history with probability 1 - exp(-a w t),
-    where a is the user's affinity to it (`affinities`, in these `shares` of all pairs of user and item), and t
-    is such that the probabilities of all items add up to the length of the history. We know the lengths and
-    how many users should have each item, and improve t and w in turn. Only ratios of weights mean anything.
+    A user who already has an item draws another one, so popular items need more than their share of the draws. If
+    a user draws for a time t, an item of weight w is in the history with probability 1 - exp(-a w t), where a is the
+    user's affinity to it (`affinities`, in these `shares` of all pairs of user and item), and t is such that the
+    probabilities of all items add up to the length of the history. The lengths and the number of users of each item are
+    known; t and w are improved in turn. Only the ratios of weights matter.
     """
     lengths, num_users = _condense(shape.length_quantiles, shape.num_users)
     counts, num_items = _condense(shape.count_quantiles, shape.num_items)
     num_draws = (1 - repeat_share) * shape.num_actions
-    # Nobody can have more than every item once; nearly that takes for ever.
+    # No user can have more than every item once, and nearly all of them takes forever.
     lengths = np.minimum(lengths * num_draws / (lengths @ num_users), 0.98 * shape.num_items)
     wanted = np.minimum(counts * num_draws / (counts @ num_items), 0.98 * shape.num_users)
     weights, times = wanted / (wanted @ num_items), lengths

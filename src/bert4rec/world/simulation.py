@@ -11,7 +11,7 @@ SEEN_TABLE_BYTES = 256 * 2**20
 """Users are drawn in blocks whose table of seen items takes about this much memory."""
 
 MAX_ROUNDS = 32
-"""Rounds of drawing again what was seen before, until the rest is drawn from its exact distribution."""
+"""How often seen items are drawn again, until the rest is drawn from its exact distribution."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Cohort:
     lengths: NDArray[np.int64]
     tastes: NDArray[np.int64]
     first_items: NDArray[np.int64]
-    """The item the user begins with, or -1 where it is to be drawn."""
+    """The user's first item, or -1 if it is to be drawn."""
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -79,7 +79,7 @@ class Simulation:
         seen: NDArray[np.bool_],
         rows: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """A new item for each of `rows`, by drawing until it is one that the row has not seen."""
+        """A new item for each of `rows`: drawn again until the user has not seen it."""
         result = np.empty(len(rows), dtype=np.int64)
         pending = np.arange(len(rows))
         for _ in range(MAX_ROUNDS):
@@ -94,7 +94,7 @@ class Simulation:
             found = unseen.ravel()[first]
             result[pending[found]] = tried[first[found]]
             pending = pending[~found]
-        for start in range(0, len(pending), 256):  # these few have seen nearly all that is likely for them
+        for start in range(0, len(pending), 256):  # these few have seen nearly all likely items
             part = pending[start : start + 256]
             result[part] = self._draw_exactly(rng, tastes[rows[part]], recent[rows[part]], seen[rows[part]])
         return result

@@ -1,13 +1,12 @@
 """The built-in world: a shop's catalogue and log whose generating process is known.
 
-A user's next item is one of the user's earlier actions (with probability `repeat_share`) or one the user has
-not had. A new item comes by transition from one of the last items, by the user's taste for departments, or by
-chance: `Ring` draws it and `Ring` computes how likely it is; an item the user has had is drawn again. So the
-true probabilities of what comes next are known (`World.next_item_scores`), and in the long run no model can
-rank better.
+A user's next item is one of the user's earlier actions (with probability `repeat_share`) or a new one. A new item
+comes by transition from one of the last items, by the user's taste for departments, or by chance: `Ring` draws it and
+computes how likely it is; if the user already has it, another one is drawn. So the true probabilities of the next item
+are known (`World.next_item_scores`), and in the long run no model can rank better.
 
-The first action of a user is drawn without a transition, and of half the users it is an item that the other
-half left untouched, as long as there is one: so the whole catalogue occurs in the log.
+The first action of a user is drawn without a transition. Half of the users begin with an item that the other half
+never had, as long as there is one, so the whole catalogue occurs in the log.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ OPENING, WINDOW = 1_640_995_200, 3 * 365 * 86_400
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """All that determines a world: equal configs make equal worlds and equal logs."""
+    """Everything that determines a world: equal configs make equal worlds and equal logs."""
 
     shape: Shape = SMALL_SHOP
     departments: int = 8
@@ -53,7 +52,7 @@ class WorldConfig:
     successors: int = 2
     """Steps per department: the first is twice as likely as the second, and so on."""
     reach: int = 1
-    """A transition starts at one of this many last actions: the newest is twice as likely as the one before."""
+    """A transition starts from one of this many last actions; the newest is twice as likely as the one before."""
     transition_share: float = 0.65
     taste_share: float = 0.25
     repeat_share: float = 0.0
@@ -61,24 +60,22 @@ class WorldConfig:
 
     @property
     def noise_share(self) -> float:
-        """What the other shares leave."""
+        """What the other shares leave up to 1."""
         return 1 - self.transition_share - self.taste_share - self.repeat_share
 
     def __post_init__(self) -> None:
         if min(self.transition_share, self.taste_share, self.repeat_share) < 0 or self.noise_share < 1e-9:
             raise UsageError(
-                "The shares of transition, taste and repeat must not be negative and must leave something for "
-                f"noise; they are {self.transition_share}, {self.taste_share} and {self.repeat_share}."
+                "`transition_share`, `taste_share` and `repeat_share` must not be negative, and their sum must be "
+                f"below 1; got {self.transition_share}, {self.taste_share} and {self.repeat_share}."
             )
         if not 1 <= self.departments <= min(len(DEPARTMENTS), self.shape.num_items):
             raise UsageError(
-                f"A world has 1 to {len(DEPARTMENTS)} departments, each with an item; found {self.departments} "
-                f"for {self.shape.num_items} items."
+                f"`departments` must be between 1 and {len(DEPARTMENTS)} and not above the number of items; got "
+                f"{self.departments} for {self.shape.num_items} items."
             )
         if min(self.tastes, self.successors, self.reach) < 1 or self.seed < 0:
-            raise UsageError(
-                "A world needs at least one taste, one successor, a reach of one and a seed from 0."
-            )
+            raise UsageError("`tastes`, `successors` and `reach` must be at least 1, and `seed` at least 0.")
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values, from which `from_json` makes an equal config."""
@@ -93,14 +90,14 @@ class WorldConfig:
                 shape[name] = tuple(shape[name])
             return cls(**{**values, "shape": Shape(**shape)})
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"This is not the description of a synthetic world: {error}.") from error
+            raise DataError(f"This is not a description of a synthetic world: {error}.") from error
 
 
 def like(name: str, seed: int = 1) -> WorldConfig:
-    """A world in the shape of ml-1m, ml-20m, beauty or steam.
+    """A world with the shape of ml-1m, ml-20m, beauty or steam.
 
-    It has exactly as many users, items and actions, and nearly the same distribution of lengths and of
-    popularity. What happens in it is its own: nothing but the shape is taken from the data set.
+    It has exactly as many users, items and actions, and nearly the same distributions of lengths and popularity.
+    Nothing but the shape is taken from the data set.
     """
     return WorldConfig(shape=named_shape(name), reach=2, transition_share=0.5, seed=seed)
 
@@ -196,7 +193,7 @@ class World:
         rows, columns = np.nonzero(histories >= 0)
         items = histories[rows, columns]
         result[rows, items] = 0
-        # Whoever has had every item can only repeat one.
+        # A user who has had every item can only repeat one.
         result /= np.maximum(result.sum(axis=1, keepdims=True), 1e-300)
         repeat_share = self.config.repeat_share
         if repeat_share:
@@ -209,14 +206,14 @@ class World:
 def best_scores(dataset: Dataset) -> Callable[[NDArray[np.int64], Histories], NDArray[np.float32]]:
     """The true probabilities as a scorer for a dataset that was prepared from a world's log.
 
-    The world is made anew from the config in the dataset's manifest. The scorer takes and gives the dataset's
-    own numbers: [users, num_items + 1], with minus infinity for padding. It ranks as well as anything can if
-    the dataset has all actions of its users; if some were filtered out, it takes the rest for all there was.
+    The world is re-created from the config in the dataset's manifest. Users and items are numbered as in the dataset;
+    scores are [users, num_items + 1], with minus infinity for padding. The ranking is the best possible if the dataset
+    has all actions of its users; if some were filtered out, the rest is taken for the whole history.
     """
     description = dataset.manifest["source"].get("world")
     if description is None:
         raise DataError(
-            f"{dataset.path} was not made from the built-in world, so the best ranking is unknown."
+            f"{dataset.path} was not made from the built-in world, so the best possible ranking is unknown."
         )
     world = World.generate(WorldConfig.from_json(description))
     user_of = _numbers_of(dataset.users()["id"].to_list(), world.user_ids, dataset)
@@ -238,13 +235,13 @@ def _numbers_of(ids: list[str], known: list[str], dataset: Dataset) -> NDArray[n
     unknown = next((name for name in ids if name not in numbers), None)
     if unknown is not None:
         raise DataError(
-            f"{dataset.path} holds {unknown!r}, which its world does not know. Make the folder anew."
+            f"{dataset.path} has the unknown id {unknown!r}: it is not in its built-in world. Re-create the folder."
         )
     return np.array([numbers[name] for name in ids], dtype=np.int64)
 
 
 def _generator(config: WorldConfig, *, stream: int) -> np.random.Generator:
-    """A source of randomness of its own for each purpose, so that none depends on what another has drawn."""
+    """A random generator for each purpose, so that none depends on what another has drawn."""
     return np.random.Generator(np.random.PCG64([config.seed, stream]))
 
 
@@ -256,7 +253,7 @@ def _make_ring(config: WorldConfig, rng: np.random.Generator) -> Ring:
         comb(config.tastes, n) * (one_in - 1) ** (config.tastes - n) / one_in**config.tastes
         for n in favourites
     ]
-    # A transition stays in its department, so in the long run taste and noise alone say where a user is.
+    # A transition stays in its department, so in the long run only taste and noise decide where a user is.
     affinities = config.taste_share * favourites * one_in / config.tastes + config.noise_share
     affinities /= config.taste_share + config.noise_share
     weights = weights_for_counts(

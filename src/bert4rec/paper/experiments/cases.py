@@ -1,4 +1,4 @@
-"""What experiments are made of: cases to train, and the data sets to train them on."""
+"""What experiments consist of: cases to train, and the data sets to train them on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,55 +12,55 @@ from bert4rec.training.presets import load_preset
 from bert4rec.training.specs import MODELS
 
 if TYPE_CHECKING:
-    from bert4rec.paper.report.evidence import Evidence
-    from bert4rec.paper.report.layout import Part
+    from bert4rec.paper.reporting.evidence import Evidence
+    from bert4rec.paper.reporting.layout import Findings
 
 PAPER_NAMES = {"beauty": "Beauty", "steam": "Steam", "ml-1m": "ML-1m", "ml-20m": "ML-20m"}
-"""Our name of a data set → the paper's, in its order. Each is also a family of presets."""
+"""Our name of a data set → the paper's name, in the paper's order. Each is also a family of presets."""
 LONG_HISTORIES = 50
-"""Average length from which data that nobody tuned for is treated like ML-1m; below it, like Beauty."""
+"""Average length from which other data sets use the presets of ML-1m; below it, those of Beauty."""
 QUICK = (
     "training.steps=12",
     "training.validate_every=12",
     "training.batch_size=16",
     "training.warmup_steps=4",
 )
-"""Added to every case by `--quick`: enough to see that it runs, far too little to learn anything."""
+"""Added to every case of a quick run: enough to see that it runs, too little to learn anything."""
 SMALL = "-small"
-"""The presets that the paper's sweeps and ablations start from: d = 64, two layers, two heads."""
+"""The presets of the paper's sweeps and ablations: d = 64, two layers, two heads."""
 
 Measure = Literal["attention", "selection"]
-"""What is measured on a trained model beside its metrics: its attention (figure 2), or how the model of the
-selection stage, which never saw the validation items, does on the test items (protocols)."""
+"""What is measured on a trained model besides its metrics: its attention (figure 2), or the test metrics of the
+selection stage's model, which never saw the validation items (protocols)."""
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What an experiment needs to know of a data set."""
+class DatasetFacts:
+    """What an experiment needs to know about a data set."""
 
     name: str
     checksum: str
     protocol: str
     """How it is split."""
     family: str
-    """Whose presets it is run with: a key of PAPER_NAMES."""
+    """Which presets it is run with: a key of PAPER_NAMES."""
     candidates: str = ""
     """Checksum of the stored negatives."""
 
     @property
     def title(self) -> str:
-        """As the paper writes it, where it is one of the paper's."""
+        """As the paper writes it, if it is one of the paper's data sets."""
         return PAPER_NAMES.get(self.name, self.name)
 
     @classmethod
-    def of(cls, dataset: Dataset) -> "Facts":
+    def of(cls, dataset: Dataset) -> "DatasetFacts":
         split = SplitSpec(**dataset.manifest["split"])
         candidates = dataset.candidates_checksum()
         return cls(dataset.name, dataset.checksum, str(split), family_of(dataset), candidates)
 
     @property
     def identity(self) -> dict[str, str]:
-        """The part of a line of results that tells what it was judged on."""
+        """The fields of a line of results that say which data it was judged on."""
         return {
             "dataset": self.name,
             "data_checksum": self.checksum,
@@ -70,7 +70,7 @@ class Facts:
 
 
 def family_of(dataset: Dataset) -> str:
-    """Whose presets suit a data set: its own where there are some, otherwise those of one as long or as short."""
+    """Which presets suit a data set: its own if there are some, otherwise those for similar lengths."""
     names = (dataset.manifest["source"].get("name"), dataset.name, dataset.name.removeprefix("synthetic-"))
     known = next((name for name in names if name in PAPER_NAMES), None)
     return known or ("ml-1m" if dataset.lengths.mean() >= LONG_HISTORIES else "beauty")
@@ -78,18 +78,18 @@ def family_of(dataset: Dataset) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a table or point of a figure: what is trained for it, whatever the seed."""
+    """One row of a table or point of a figure: what is trained for it, with any seed."""
 
     label: str
     model: str
     settings: tuple[str, ...] = ()
-    """Changes to the preset, as `train --set` takes them."""
+    """Changes to the preset, as section.key=value."""
     preset: str = ""
     """Which preset of the family: "", "-small" or "-softmax"."""
     variant: str = ""
     """What is changed in the model's code: a name of `table5.VARIANTS`."""
     task: Literal["train", "speed"] = "train"
-    """`speed` only times training, alone on its device."""
+    """`speed` only times training, without other runs on the device."""
     measures: tuple[Measure, ...] = ()
 
     def preset_for(self, family: str) -> str:
@@ -113,34 +113,44 @@ class Experiment:
     name: str
     title: str
     about: str
-    """What is shown and how ours differs from the paper's, a few sentences."""
-    cases: Callable[[Facts], list[Case]]
-    lay_out: Callable[["Evidence"], "Part"]
+    """What is shown and how it differs from the paper, in a few sentences."""
+    cases: Callable[[DatasetFacts], list[Case]]
+    lay_out: Callable[["Evidence"], "Findings"]
     seeds: tuple[int, ...] = (1,)
-    """What is run where nothing else is said."""
+    """The seeds that are run by default."""
 
     @property
     def short_title(self) -> str:
         return self.title.partition(":")[0]
 
 
+BASELINES = (
+    Case("POP", "pop"),
+    Case("BPR-MF", "bpr-mf"),
+    Case("NCF", "ncf"),
+    Case("FPMC", "fpmc"),
+    Case("GRU4Rec", "gru4rec"),
+    Case("GRU4Rec+", "gru4rec+"),
+    Case("Caser", "caser"),
+    Case("SASRec", "sasrec"),
+)
+"""The eight baselines of Table 2, in its order and with its names. Other models never add a row."""
 BERT4REC = Case("BERT4Rec", "bert4rec")
 """With the tuned preset."""
 SOFTMAX = (
     Case("GRU4Rec+ (softmax)", "gru4rec+", preset="-softmax"),
     Case("SASRec (softmax)", "sasrec", preset="-softmax"),
 )
-"""Beyond the paper: a recurrent and an attentive baseline with BERT4Rec's own loss, the exact softmax."""
+"""Not in the paper: a recurrent and an attentive baseline with BERT4Rec's own loss, the exact softmax."""
 
 
-def overall_cases(_facts: Facts) -> list[Case]:
+def overall_cases(_facts: DatasetFacts) -> list[Case]:
     """The nine models of Table 2, and two more rows."""
-    baselines = [Case(kind.title, name) for name, kind in MODELS.items() if name != "bert4rec"]
-    return [*baselines, *SOFTMAX, BERT4REC]
+    return [*BASELINES, *SOFTMAX, BERT4REC]
 
 
 def small_case(label: str, *settings: str, variant: str = "") -> Case:
-    """BERT4Rec as the paper's sweeps have it, d = 64, with something changed."""
+    """BERT4Rec as in the paper's sweeps, d = 64, with something changed."""
     return Case(label, "bert4rec", settings, preset=SMALL, variant=variant)
 
 

@@ -1,4 +1,4 @@
-"""What the way of judging decides: sampled against full ranking, with and without the validation item."""
+"""How the evaluation protocol affects results: sampled or full ranking, with or without the validation item."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +8,9 @@ from typing import Any
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.evaluation.judge import judge
-from bert4rec.paper.experiments.cases import Case, Experiment, Facts, overall_cases
-from bert4rec.paper.report.evidence import Evidence, Found, compare
-from bert4rec.paper.report.layout import Figure, Part, Row, Slopes, Statement, Table, percent
+from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, overall_cases
+from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare
+from bert4rec.paper.reporting.layout import Figure, Findings, Row, Slopes, Statement, Table, percent
 from bert4rec.training.device import Placement
 from bert4rec.training.run import Run
 
@@ -18,7 +18,7 @@ METRICS = ("HR@10", "NDCG@10", "MRR")
 METRIC = "NDCG@10"
 
 
-def cases(facts: Facts) -> list[Case]:
+def cases(facts: DatasetFacts) -> list[Case]:
     return [replace(case, measures=("selection",)) for case in overall_cases(facts)]
 
 
@@ -32,13 +32,13 @@ def measure(run: Run, dataset: Dataset, placement: Placement) -> dict[str, Any]:
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
-    """Agreement of two orders: 1 the same, -1 reversed. Pairs that tie in either count as neither."""
+    """Agreement of two orders: 1 is the same, -1 reversed. Pairs that tie in either count as neither."""
     pairs = list(combinations(range(len(first)), 2))
     signs = [(first[i] - first[j]) * (second[i] - second[j]) for i, j in pairs]
     return sum((sign > 0) - (sign < 0) for sign in signs) / max(1, len(pairs))
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     found = {case.label: run for case in overall_cases(evidence.facts) if (run := evidence.find(case))}
     without = {
         case.label: run
@@ -51,7 +51,7 @@ def lay_out(evidence: Evidence) -> Part:
         statements.append(_order_statement(found))
         places = _places(found, "sampled"), _places(found, "full")
         caption = (
-            f"{evidence.facts.title}: place of each model by {METRIC}. Green climbs, red falls, grey stays."
+            f"{evidence.facts.title}: place of each model by {METRIC}. Green rises, red falls, grey stays."
         )
         rows = [(label, float(places[0][label]), float(places[1][label])) for label in found]
         figures.append(Figure("protocols", caption, Slopes("100 negatives", "full ranking", rows)))
@@ -59,15 +59,15 @@ def lay_out(evidence: Evidence) -> Part:
     if both:
         tables.append(_validation_item(found, without, both))
         statements += _validation_statement(found, without, both)
-    return Part(tables, statements, figures)
+    return Findings(tables, statements, figures)
 
 
-def _places(found: dict[str, Found], protocol: str) -> dict[str, int]:
+def _places(found: dict[str, SeedResults], protocol: str) -> dict[str, int]:
     order = sorted(found, key=lambda label: -found[label].mean(METRIC, protocol))
     return {label: place for place, label in enumerate(order, start=1)}
 
 
-def _orders(found: dict[str, Found]) -> Table:
+def _orders(found: dict[str, SeedResults]) -> Table:
     sampled, full = _places(found, "sampled"), _places(found, "full")
     rows = [
         Row(
@@ -89,10 +89,10 @@ def _orders(found: dict[str, Found]) -> Table:
     ]
     taus = ", ".join(f"{metric} {tau:.2f}" for metric, tau in zip(METRICS, agreement, strict=True))
     columns = [f"{METRIC}, 100 negatives", "place", f"{METRIC}, full ranking", "place"]
-    return Table(f"Does the order survive? Kendall's tau: {taus}", columns, rows)
+    return Table(f"Order of the models under both protocols. Kendall's tau: {taus}", columns, rows)
 
 
-def _order_statement(found: dict[str, Found]) -> Statement:
+def _order_statement(found: dict[str, SeedResults]) -> Statement:
     places = _places(found, "sampled"), _places(found, "full")
     swapped = [
         (one, other)
@@ -103,21 +103,23 @@ def _order_statement(found: dict[str, Found]) -> Statement:
         return Statement(
             "The order of the models is the same under both protocols.", "finding", "No pair swaps places."
         )
-    surely = [f"{one} and {other}" for one, other in swapped if _both_sure(found[one], found[other])]
+    significant = [f"{one} and {other}" for one, other in swapped if _both_sure(found[one], found[other])]
     count = f"{len(swapped)} of {len(found) * (len(found) - 1) // 2} pairs"
     return Statement(
         f"The order of the models depends on the protocol: {count} swap places.",
         "finding",
-        f"Beyond the intervals both times: {'; '.join(surely) or 'none'}.",
+        f"Significant under both protocols: {'; '.join(significant) or 'none'}.",
     )
 
 
-def _both_sure(one: Found, other: Found) -> bool:
+def _both_sure(one: SeedResults, other: SeedResults) -> bool:
     gaps = [compare(one, other, METRIC, protocol) for protocol in ("sampled", "full")]
     return all(gap is not None and gap.direction for gap in gaps)
 
 
-def _validation_item(found: dict[str, Found], without: dict[str, Found], labels: list[str]) -> Table:
+def _validation_item(
+    found: dict[str, SeedResults], without: dict[str, SeedResults], labels: list[str]
+) -> Table:
     rows = []
     for label in labels:
         cells = [
@@ -136,7 +138,7 @@ def _validation_item(found: dict[str, Found], without: dict[str, Found], labels:
 
 
 def _validation_statement(
-    found: dict[str, Found], without: dict[str, Found], labels: list[str]
+    found: dict[str, SeedResults], without: dict[str, SeedResults], labels: list[str]
 ) -> list[Statement]:
     if "BERT4Rec" not in labels:
         return []
@@ -145,17 +147,17 @@ def _validation_statement(
         Statement(
             f"Training on the validation items too changes BERT4Rec's {METRIC} by {percent(late / early - 1)}.",
             "finding",
-            f"{early:.4f} without, {late:.4f} with. The paper's authors trained with them; whoever does not "
-            "runs another experiment.",
+            f"{early:.4f} without, {late:.4f} with. The paper's authors trained with them, so training without them is "
+            "a different experiment.",
         )
     ]
 
 
-PROTOCOLS = Experiment(
+PROTOCOL_COMPARISON = Experiment(
     "protocols",
-    "Protocols: what the way of judging decides",
-    "Not in the paper. The models of Table 2, ranked among 100 sampled negatives and among all items; and judged "
-    "before and after the refit, which adds the validation items to the training data.",
+    "Protocols: how the evaluation affects results",
+    "Not in the paper. The models of Table 2 with 100 sampled negatives and with full ranking, and before and after "
+    "the refit, which adds the validation items to the training data.",
     cases,
     lay_out,
     seeds=(1, 2, 3),

@@ -1,4 +1,4 @@
-"""Figure 2: where a trained model looks: average attention of the last ten positions of the test users."""
+"""Figure 2: what a trained model attends to: average attention of the last ten positions of the test users."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before
 from bert4rec.data.splits import make_split
-from bert4rec.paper.experiments.cases import BERT4REC, Case, Experiment, Facts
-from bert4rec.paper.report.evidence import Evidence
-from bert4rec.paper.report.layout import (
+from bert4rec.paper.experiments.cases import BERT4REC, Case, DatasetFacts, Experiment
+from bert4rec.paper.reporting.evidence import Evidence
+from bert4rec.paper.reporting.layout import (
     Figure,
+    Findings,
     HeatMap,
     HeatMaps,
-    Part,
     Row,
     Statement,
     Table,
@@ -31,20 +31,20 @@ POSITIONS = 10
 """As in the paper: nine items and [mask]."""
 USERS_AT_ONCE = 64
 EXAMPLES = 3
-"""Users whose own maps are kept: those with the most popular items, of which titles are known most often."""
+"""Users whose own maps are kept: those with the most popular items, whose titles are known most often."""
 LONGEST_LABEL = 34
 BOTH_SIDES = 0.1
-"""Share of an item's attention that must go to either side for it to look both ways."""
+"""An item looks both ways if at least this share of its attention goes to each side."""
 Maps = NDArray[np.float64]
 """[layers, heads, query, key]"""
 
 
-def cases(_facts: Facts) -> list[Case]:
+def cases(_facts: DatasetFacts) -> list[Case]:
     return [replace(BERT4REC, measures=("attention",))]
 
 
 def measure(run: Run, dataset: Dataset, placement: Placement) -> dict[str, Any]:
-    """Average attention maps of the final model over all test users with nine items or more, and three users' own."""
+    """Average attention maps of the final model over all test users with nine items or more, and of three users."""
     targets = make_split(dataset, run.plan.split).test
     histories = histories_before(dataset, targets.users, targets.positions)
     long_enough = np.flatnonzero(histories.lengths >= POSITIONS - 1)
@@ -80,10 +80,10 @@ def wanted_titles(lines: Sequence[Mapping[str, Any]]) -> set[int]:
     return {item for line in lines for example in line["examples"] for item in example["items"]}
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     found = evidence.find(BERT4REC, kind="attention")
     if found is None or not found.lines[0]["users"]:
-        return Part()
+        return Findings()
     line = found.lines[0]
     maps = np.array(line["maps"])
     named = [
@@ -93,8 +93,8 @@ def lay_out(evidence: Evidence) -> Part:
     places = [*map(str, range(POSITIONS - 1)), "[mask]"]
     about = f"{evidence.facts.title}, seed {line['seed']}, layer"
     rule = (
-        f": average attention of {line['users']:,} test users. Each row is a position that looks, each column one that "
-        "is looked at; the newest is [mask], or m. What a row lacks to 1 goes to older items."
+        f": average attention of {line['users']:,} test users. Rows attend to columns; the newest position is [mask], "
+        "or m. The rest of a row up to 1 goes to older items."
     )
     figures = []
     for number, layer in enumerate(maps, start=1):
@@ -104,11 +104,11 @@ def lay_out(evidence: Evidence) -> Part:
         caption = f"{about} {number}{rule if number == 1 else ', read in the same way.'}"
         figures.append(Figure(f"figure2-layer{number}", caption, HeatMaps(heads, places)))
     by_seed = {each["seed"]: np.array(each["maps"]) for each in found.lines}
-    return Part([_table(named)], _statements(by_seed), [*figures, *_example(evidence, line)])
+    return Findings([_table(named)], _statements(by_seed), [*figures, *_example(evidence, line)])
 
 
 def _sides(attention: Maps) -> tuple[float, float, float]:
-    """Of the items' attention, averaged: what goes to the left, to items on the right, and to [mask]."""
+    """The average shares of the items' attention to the left, to items on the right, and to [mask]."""
     items = attention[:-1]
     left, right = np.tril(items, -1), np.triu(items[:, :-1], 1)
     count = len(items)
@@ -165,7 +165,7 @@ def _lean(attention: Maps) -> float:
 
 
 def _agreed(answers: Iterable[bool]) -> Verdict:
-    """What all seeds say; undecided where they disagree."""
+    """What all seeds say; undecided if they disagree."""
     said = set(map(bool, answers))
     if len(said) > 1:
         return "undecided"
@@ -177,7 +177,7 @@ def _told(by_seed: Mapping[int, Iterable[float]], write: Callable[[float], str])
 
 
 def _example(evidence: Evidence, line: Mapping[str, Any]) -> list[Figure]:
-    """The user of whose items most titles are known, averaged over heads; none where no titles are known at all."""
+    """The user with the most known titles, averaged over heads; empty if no titles are known."""
 
     def known(example: Mapping[str, Any]) -> int:
         return sum(str(item) in evidence.titles for item in example["items"])
@@ -202,9 +202,9 @@ def _shorten(title: str) -> str:
 FIGURE2 = Experiment(
     "figure2",
     "Figure 2: attention",
-    "The BERT4Rec of Table 2. The model sees whole histories; the last ten positions are shown, for users that have so "
-    "many. The paper shows four maps of Beauty and no numbers, so its statements are what can be compared. Maps and "
-    "table are of the first seed; a statement counts where all seeds agree.",
+    "The BERT4Rec of Table 2. The model sees whole histories; the last ten positions are shown, for users with at "
+    "least that many. The paper shows four maps of Beauty and no numbers, so only its statements can be compared. "
+    "Maps and table are from the first seed; a statement is decided only if all seeds agree.",
     cases,
     lay_out,
 )

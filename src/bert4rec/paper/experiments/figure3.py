@@ -1,32 +1,38 @@
 """Figure 3: how wide the hidden states should be."""
 
-from bert4rec.paper.experiments.cases import SMALL, Case, Experiment, Facts
-from bert4rec.paper.report.evidence import Evidence, Found, compare, judge_direction
-from bert4rec.paper.report.layout import (
+from bert4rec.paper.experiments.cases import SMALL, Case, DatasetFacts, Experiment
+from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare, judge_direction
+from bert4rec.paper.reporting.layout import (
     HOW_TO_READ,
     Figure,
+    Findings,
     Lines,
-    Part,
     Row,
     Series,
     Statement,
     Table,
     percent,
 )
-from bert4rec.paper.report.printed import METRICS_OF_FIGURES, paper, printed
+from bert4rec.paper.reporting.printed import METRICS_OF_FIGURES, paper, printed
 from bert4rec.training.presets import load_preset
-from bert4rec.training.specs import MODELS
 
 WIDTHS = (16, 32, 64, 128, 256)
-SWEPT = ("gru4rec", "gru4rec+", "caser", "sasrec", "bert4rec")
+SWEPT = {
+    "gru4rec": "GRU4Rec",
+    "gru4rec+": "GRU4Rec+",
+    "caser": "Caser",
+    "sasrec": "SASRec",
+    "bert4rec": "BERT4Rec",
+}
+"""The models of the figure: our name → the paper's."""
 CHANNELS_A_HEAD = 32
-"""Of BERT4Rec, at the least: narrow models have fewer heads, as in the paper."""
+"""At least, for BERT4Rec: narrow models have fewer heads, as in the paper."""
 NARROW = 64
-"""Up to here BERT4Rec is trained with the preset of this width: that of the large model has far too much dropout."""
+"""Up to this width BERT4Rec uses the preset for it: the preset of the large model has far too much dropout."""
 
 
 def width_case(model: str, width: int, family: str) -> Case:
-    label, settings = f"{MODELS[model].title}, d={width}", [f"model.dim={width}"]
+    label, settings = f"{SWEPT[model]}, d={width}", [f"model.dim={width}"]
     if model != "bert4rec":
         return Case(label, model, tuple(settings))
     preset = SMALL if width <= NARROW else ""
@@ -35,11 +41,11 @@ def width_case(model: str, width: int, family: str) -> Case:
     return Case(label, model, tuple(settings), preset)
 
 
-def cases(facts: Facts) -> list[Case]:
+def cases(facts: DatasetFacts) -> list[Case]:
     return [width_case(model, width, facts.family) for model in SWEPT for width in WIDTHS]
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     found = {
         (model, width): run
         for model in SWEPT
@@ -59,11 +65,11 @@ def lay_out(evidence: Evidence) -> Part:
     ]
     caption = f"{evidence.facts.title}, by width d. {HOW_TO_READ}"
     figure = Figure("figure3", caption, Lines("d, width of the hidden states", panels, doubling=True))
-    return Part(tables, _statements(found), [figure] if found else [])
+    return Findings(tables, _statements(found), [figure] if found else [])
 
 
-def _series(evidence: Evidence, found: dict[tuple[str, int], Found], model: str, metric: str) -> Series:
-    title = MODELS[model].title
+def _series(evidence: Evidence, found: dict[tuple[str, int], SeedResults], model: str, metric: str) -> Series:
+    title = SWEPT[model]
     theirs = printed("figure_dimensionality", "values", evidence.facts.title, metric, title)
     values = dict(zip(paper()["figure_dimensionality"]["d"], theirs, strict=True)) if theirs else {}
     ours = [
@@ -73,9 +79,9 @@ def _series(evidence: Evidence, found: dict[tuple[str, int], Found], model: str,
     return Series(title, WIDTHS, ours)
 
 
-def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
-    gains, told = [], []
-    losers: dict[int, list[Found]] = {1: [], -1: []}
+def _statements(found: dict[tuple[str, int], SeedResults]) -> list[Statement]:
+    gains, shares = [], []
+    losers: dict[int, list[SeedResults]] = {1: [], -1: []}
     for width in WIDTHS:
         others = [model for model in SWEPT if model != "bert4rec" and (model, width) in found]
         if ("bert4rec", width) not in found or not others:
@@ -84,19 +90,19 @@ def _statements(found: dict[tuple[str, int], Found]) -> list[Statement]:
         gain = compare(found["bert4rec", width], found[best, width], "NDCG@10")
         gains.append(gain)
         if gain:
-            told.append(f"d={width} {percent(gain.share)} against {MODELS[best].title}")
+            shares.append(f"d={width} {percent(gain.share)} against {SWEPT[best]}")
             if gain.direction:
                 losers[gain.direction].append(found[best if gain.direction > 0 else "bert4rec", width])
-    if not told:
+    if not shares:
         return []
     verdict = judge_direction(gains)
     if verdict == "reproduced" and len(found) < len(SWEPT) * len(WIDTHS):
         verdict = "undecided"
     text = "BERT4Rec is above the other four at every width."
-    # One width that falls short with steps to spare is enough to refute it.
+    # One width that is worse although it had enough steps refutes the statement.
     short = losers[1 if verdict == "reproduced" else -1]
     at_last_step = bool(short) and all(run.at_last_step for run in short)
-    return [Statement(text, verdict, f"NDCG@10: {', '.join(told)}.", at_last_step)]
+    return [Statement(text, verdict, f"NDCG@10: {', '.join(shares)}.", at_last_step)]
 
 
 FIGURE3 = Experiment(

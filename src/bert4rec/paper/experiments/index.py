@@ -1,9 +1,9 @@
-"""The one table of experiments, and the union of what they ask for."""
+"""The list of experiments, and the runs that they need together."""
 
 from dataclasses import dataclass, replace
 
-from bert4rec.paper.experiments.cases import Case, Experiment, Facts, Measure
-from bert4rec.paper.experiments.compare_protocols import PROTOCOLS
+from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
+from bert4rec.paper.experiments.compare_protocols import PROTOCOL_COMPARISON
 from bert4rec.paper.experiments.figure2 import FIGURE2
 from bert4rec.paper.experiments.figure3 import FIGURE3
 from bert4rec.paper.experiments.figure4 import FIGURE4
@@ -14,32 +14,32 @@ from bert4rec.paper.experiments.table4 import TABLE4
 from bert4rec.paper.experiments.table5 import TABLE5
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (TABLE1, TABLE2, PROTOCOLS, TABLE3, FIGURE2, FIGURE3, FIGURE4, TABLE4, TABLE5)
+    each.name: each
+    for each in (TABLE1, TABLE2, PROTOCOL_COMPARISON, TABLE3, FIGURE2, FIGURE3, FIGURE4, TABLE4, TABLE5)
 }
-"""In the order of a report: the paper's, with protocols beside the table it is about."""
+"""In the order of a report: the paper's, with protocols after the table it is about."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A run that somebody asks for."""
+class PlannedRun:
+    """A run that an experiment needs."""
 
     case: Case
-    """With all that any experiment wants to measure on it: whichever comes first measures everything, so that no
-    other has to train it again."""
+    """With everything that any experiment measures on it, so that no other experiment has to train it again."""
     required: tuple[Measure, ...]
-    """What those who ask want to be measured."""
+    """What the selected experiments need to be measured."""
 
 
-def complete(cases: list[Case], facts: Facts) -> list[Asked]:
-    """Each different run once, though it may serve several experiments."""
+def complete(cases: list[Case], facts: DatasetFacts) -> list[PlannedRun]:
+    """Each different run once, even if several experiments need it."""
     everything = _by_run([case for each in EXPERIMENTS.values() for case in each.cases(facts)], facts)
     return [
-        Asked(replace(same[0], measures=_measures(everything.get(run, same))), _measures(same))
+        PlannedRun(replace(same[0], measures=_measures(everything.get(run, same))), _measures(same))
         for run, same in _by_run(cases, facts).items()
     ]
 
 
-def _by_run(cases: list[Case], facts: Facts) -> dict[tuple[object, ...], list[Case]]:
+def _by_run(cases: list[Case], facts: DatasetFacts) -> dict[tuple[object, ...], list[Case]]:
     grouped: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         grouped.setdefault(_run_of(case, facts), []).append(case)
@@ -50,5 +50,5 @@ def _measures(cases: list[Case]) -> tuple[Measure, ...]:
     return tuple(sorted({measure for case in cases for measure in case.measures}))
 
 
-def _run_of(case: Case, facts: Facts) -> tuple[object, ...]:
+def _run_of(case: Case, facts: DatasetFacts) -> tuple[object, ...]:
     return case.task, case.model, case.variant, case.config(facts.family)

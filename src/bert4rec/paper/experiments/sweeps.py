@@ -1,13 +1,13 @@
-"""What the paper says of a setting that is varied: where it is best, and whether it matters."""
+"""What the paper says about a setting that is varied: where it is best, and whether it matters."""
 
-from bert4rec.paper.report.evidence import Found, compare, judge_direction
-from bert4rec.paper.report.layout import TOLERANCE, Statement, Verdict, percent
+from bert4rec.paper.reporting.evidence import SeedResults, compare, judge_direction
+from bert4rec.paper.reporting.layout import TOLERANCE, Statement, Verdict, percent
 
 METRIC = "NDCG@10"
 
 
-def best_setting(name: str, found: dict[float, Found], expected: float) -> Statement:
-    """Whether the paper's best value is ours too; undecided where another is as good, as far as one can tell."""
+def best_setting(name: str, found: dict[float, SeedResults], expected: float) -> Statement:
+    """Whether the paper's best value is also ours; undecided if it is not clearly better than the next."""
     ours, second, *_ = sorted(found, key=lambda value: -found[value].mean(METRIC))
     text = f"The best {name} is {expected:g}."
     evidence = f"Ours is {name} = {ours:g} with {METRIC} {found[ours].mean(METRIC):.4f}"
@@ -22,8 +22,8 @@ def best_setting(name: str, found: dict[float, Found], expected: float) -> State
     return Statement(text, verdict, evidence, found[rival].at_last_step)
 
 
-def steadiness(name: str, found: dict[float, Found]) -> Statement:
-    """Whether the largest value does as well as the best."""
+def steadiness(name: str, found: dict[float, SeedResults]) -> Statement:
+    """Whether the largest value is as good as the best."""
     text = f"{METRIC} stays stable as {name} grows: the largest {name} is within {TOLERANCE:.0%} of the best."
     best, largest = max(found.values(), key=lambda run: run.mean(METRIC)), found[max(found)]
     if largest is best:
@@ -35,14 +35,14 @@ def steadiness(name: str, found: dict[float, Found]) -> Statement:
     verdict: Verdict = "undecided"
     if low >= -TOLERANCE or high < -TOLERANCE:
         verdict = "not reproduced" if high < -TOLERANCE else "reproduced"
-    told = (
+    evidence = (
         f"{name} = {max(found):g} is {percent(gap.share)} ({percent(low)} to {percent(high)}) from the best."
     )
-    return Statement(text, verdict, told, largest.at_last_step and verdict == "not reproduced")
+    return Statement(text, verdict, evidence, largest.at_last_step and verdict == "not reproduced")
 
 
-def worse(name: str, found: dict[float, Found], low: float, high: float) -> Statement | None:
-    """Whether `low` does worse than `high`."""
+def worse(name: str, found: dict[float, SeedResults], low: float, high: float) -> Statement | None:
+    """Whether `low` is worse than `high`."""
     if low not in found or high not in found:
         return None
     verdict = judge_direction([compare(found[high], found[low], METRIC)])

@@ -1,9 +1,9 @@
 """Table 1: the data sets."""
 
-from bert4rec.paper.experiments.cases import Case, Experiment, Facts
-from bert4rec.paper.report.evidence import Evidence
-from bert4rec.paper.report.layout import Part, Row, Statement, Table
-from bert4rec.paper.report.printed import printed
+from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment
+from bert4rec.paper.reporting.evidence import Evidence
+from bert4rec.paper.reporting.layout import Findings, Row, Statement, Table
+from bert4rec.paper.reporting.printed import printed
 
 ROWS = {
     "users": ("users", ",d"),
@@ -12,18 +12,18 @@ ROWS = {
     "average_length": ("avg_length", ".1f"),
     "density": ("density", ".2%"),
 }
-"""Our statistic → the paper's name for it, and how ours is written."""
+"""Our statistic → the paper's name for it, and the format of ours."""
 
 
-def no_cases(_facts: Facts) -> list[Case]:
-    """Nothing is trained: every `reproduce` writes the statistics of its data sets down."""
+def no_cases(_facts: DatasetFacts) -> list[Case]:
+    """Nothing is trained: every `reproduce` records the statistics of its data sets."""
     return []
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     found = evidence.statistics.get("statistics")
     if not found:
-        return Part()
+        return Findings()
     theirs = printed("table1_datasets", evidence.facts.title)
     rows = [
         Row(name.replace("_", " "), [format(found[name], form), _as_printed(theirs[key]) if theirs else "–"])
@@ -31,15 +31,15 @@ def lay_out(evidence: Evidence) -> Part:
     ]
     table = Table("", ["ours", "paper"], rows, note=f"Checksum of the data: {evidence.facts.checksum}.")
     if not theirs:
-        return Part([table])
+        return Findings([table])
     same = all(found[name] == theirs[name] for name in ("users", "items"))
     statement = Statement(
-        "Users and items are as many as in the paper's Table 1.",
+        "The numbers of users and items are those of the paper's Table 1.",
         "reproduced" if same else "not reproduced",
         f"{found['users']:,} users and {found['items']:,} items; the paper has {theirs['users']:,} and "
         f"{theirs['items']:,}.",
     )
-    return Part([table], [statement])
+    return Findings([table], [statement])
 
 
 def _as_printed(value: int | float | str) -> str:

@@ -1,13 +1,14 @@
 """Table 2: nine models, six metrics."""
 
 from bert4rec.evaluation.metrics import METRICS
-from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, Case, Experiment, overall_cases
-from bert4rec.paper.report.evidence import Comparison, Evidence, Found, compare, judge_direction
-from bert4rec.paper.report.layout import (
+from bert4rec.evaluation.significance import Difference
+from bert4rec.paper.experiments.cases import BASELINES, BERT4REC, SOFTMAX, Case, Experiment, overall_cases
+from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare, judge_direction
+from bert4rec.paper.reporting.layout import (
     Dumbbells,
     Figure,
+    Findings,
     Measured,
-    Part,
     Row,
     Statement,
     Table,
@@ -15,15 +16,14 @@ from bert4rec.paper.report.layout import (
     percent,
     signed,
 )
-from bert4rec.paper.report.printed import printed
-from bert4rec.training.specs import MODELS
+from bert4rec.paper.reporting.printed import printed
 
 SIGNIFICANT = 0.01
 """As the paper has it."""
 OURS = BERT4REC.label
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     found = {case.label: run for case in overall_cases(evidence.facts) if (run := evidence.find(case))}
     beyond = {case.label for case in SOFTMAX}
     baselines = [label for label in found if label not in {OURS, *beyond}]
@@ -34,9 +34,9 @@ def lay_out(evidence: Evidence) -> Part:
         gains = {metric: compare(found[OURS], found[best[metric]], metric) for metric in METRICS}
         tables.insert(1, _improvements(evidence, best, gains))
         statements.append(_best_of_nine(evidence, found, best, gains, len(baselines)))
-        told = [_against(found[OURS], found[label], label) for label in sorted(beyond & found.keys())]
-        statements += [each for each in told if each.verdict == "contradiction"]
-    return Part(tables, statements, _figures(evidence, found))
+        others = [_against(found[OURS], found[label], label) for label in sorted(beyond & found.keys())]
+        statements += [each for each in others if each.verdict == "contradiction"]
+    return Findings(tables, statements, _figures(evidence, found))
 
 
 def _paper(evidence: Evidence, metric: str, label: str) -> float | None:
@@ -51,7 +51,7 @@ def _metrics(evidence: Evidence, protocol: str) -> Table:
 
     title = {
         "sampled": "The paper's protocol: 100 negatives drawn by popularity",
-        "full": "Full ranking: every item the user has not had is a candidate. The paper has no such numbers",
+        "full": "Full ranking: all items that are not in the history are candidates. The paper has no such numbers",
     }[protocol]
     rows = [
         Row(case.label, [cell(case, metric) for metric in METRICS], beyond=case in SOFTMAX)
@@ -60,27 +60,27 @@ def _metrics(evidence: Evidence, protocol: str) -> Table:
     return Table(title, METRICS, rows)
 
 
-def _best(found: dict[str, Found], labels: list[str], metric: str) -> str:
+def _best(found: dict[str, SeedResults], labels: list[str], metric: str) -> str:
     return max(labels, key=lambda label: found[label].mean(metric))
 
 
-def _improvements(evidence: Evidence, best: dict[str, str], gains: dict[str, Comparison | None]) -> Table:
+def _improvements(evidence: Evidence, best: dict[str, str], gains: dict[str, Difference | None]) -> Table:
     rows = []
     for metric, gain in gains.items():
         ours = [best[metric], "–", "–", "–"]
         if gain:
             spread = f"{signed(gain.difference)} [{signed(gain.low)}, {signed(gain.high)}]"
-            ours = [best[metric], percent(gain.share), spread, p_text(gain.p)]
+            ours = [best[metric], percent(gain.share), spread, p_text(gain.p_value)]
         share, strongest = _printed_gain(evidence, metric)
         rows.append(Row(metric, [*ours, f"{percent(share)} over {strongest}" if strongest else "–"]))
     columns = ["best baseline", "improvement", "difference and interval", "t-test", "paper"]
     title = "Improvement of BERT4Rec over the best of the eight baselines"
-    note = "The t-test is paired over the users, with the luck of the seeds on top."
+    note = "Interval and t-test are over users, paired, and seeds."
     return Table(title, columns, rows, note)
 
 
 def _printed_gain(evidence: Evidence, metric: str) -> tuple[float, str]:
-    """The paper's improvement, and over whom; 0 over nobody where it has no such numbers."""
+    """The paper's improvement, and over which model; 0 and "" if the paper has no such numbers."""
     theirs = printed("table2_overall", evidence.facts.title, metric)
     if not theirs:
         return 0.0, ""
@@ -91,48 +91,50 @@ def _printed_gain(evidence: Evidence, metric: str) -> tuple[float, str]:
 
 def _best_of_nine(
     evidence: Evidence,
-    found: dict[str, Found],
+    found: dict[str, SeedResults],
     best: dict[str, str],
-    gains: dict[str, Comparison | None],
+    gains: dict[str, Difference | None],
     baselines: int,
 ) -> Statement:
-    sure = [metric for metric, gain in gains.items() if gain and gain.direction > 0 and gain.p < SIGNIFICANT]
+    sure = [
+        metric for metric, gain in gains.items() if gain and gain.direction > 0 and gain.p_value < SIGNIFICANT
+    ]
     verdict = judge_direction(gains.values())
     if all(gain and gain.shares[1] < _printed_gain(evidence, metric)[0] for metric, gain in gains.items()):
-        verdict = "not reproduced"  # Perhaps a tie, but surely not the paper's lead.
-    if verdict == "reproduced" and (len(sure) < len(gains) or baselines < len(MODELS) - 1):
+        verdict = "not reproduced"  # It may be a tie, but it is not the paper's lead.
+    if verdict == "reproduced" and (len(sure) < len(gains) or baselines < len(BASELINES)):
         verdict = "undecided"
     losers = best.values() if verdict == "reproduced" else [OURS]
-    told = ", ".join(
+    shares = ", ".join(
         f"{metric} {percent(gain.share)} against {best[metric]}" for metric, gain in gains.items() if gain
     )
     return Statement(
         "BERT4Rec is the best of the nine models on every metric, with p < 0.01.",
         verdict,
-        f"{told}. Better with p < {SIGNIFICANT} on {len(sure)} of {len(gains)} metrics; {baselines} baselines.",
+        f"{shares}. Better with p < {SIGNIFICANT} on {len(sure)} of {len(gains)} metrics; {baselines} baselines.",
         all(found[label].at_last_step for label in losers),
     )
 
 
-def _against(ours: Found, other: Found, label: str) -> Statement:
-    """Whether the model's lead survives when a baseline is given the same loss."""
-    told, directions = [], []
+def _against(ours: SeedResults, other: SeedResults, label: str) -> Statement:
+    """Whether BERT4Rec still leads when a baseline has the same loss."""
+    shares, directions = [], []
     for protocol, name in (("sampled", "the paper's protocol"), ("full", "full ranking")):
         gain = compare(other, ours, "NDCG@10", protocol)
         if gain:
             directions.append(gain.direction)
-            told.append(f"{percent(gain.share)} NDCG@10 under {name} ({p_text(gain.p)})")
+            shares.append(f"{percent(gain.share)} NDCG@10 under {name} ({p_text(gain.p_value)})")
     above, below = 1 in directions, -1 in directions
     word = "above" if above and not below else "below" if below and not above else "neither above nor below"
     return Statement(
         f"{label.removesuffix(' (softmax)')} trained with the exact softmax is {word} BERT4Rec.",
         "contradiction" if word == "above" else "finding",
-        f"Compared with BERT4Rec: {', '.join(told)}.",
+        f"Compared with BERT4Rec: {', '.join(shares)}.",
         ours.at_last_step,
     )
 
 
-def _figures(evidence: Evidence, found: dict[str, Found]) -> list[Figure]:
+def _figures(evidence: Evidence, found: dict[str, SeedResults]) -> list[Figure]:
     rows = [
         (label, run.measured("NDCG@10", paper=_paper(evidence, "NDCG@10", label)))
         for label, run in found.items()
@@ -146,9 +148,9 @@ def _figures(evidence: Evidence, found: dict[str, Found]) -> list[Figure]:
 TABLE2 = Experiment(
     "table2",
     "Table 2: nine models",
-    "Every model with its tuned preset, chosen on the validation items; then refitted on all but the test items and "
-    "tested once. The rows in italics, which are not in the paper, give GRU4Rec+ and SASRec BERT4Rec's own loss, "
-    "the exact softmax over all items, instead of the sampled losses of their papers.",
+    "Every model has its tuned preset, chosen on the validation items. It is then refitted on all but the test items "
+    "and tested once. The rows in italics are not in the paper: GRU4Rec+ and SASRec with BERT4Rec's own loss, the "
+    "exact softmax over all items, instead of the sampled losses of their papers.",
     overall_cases,
     lay_out,
     seeds=(1, 2, 3),

@@ -1,6 +1,6 @@
 """Table 5: what happens to BERT4Rec when a part is taken out, or when it is deeper or has more heads.
 
-Parts are swapped here, on a model that is built as usual. The model itself knows nothing of it.
+Parts of a model that was built as usual are replaced here. The model's own code has no option for it.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bert4rec.evaluation.significance import Difference
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import Layer
-from bert4rec.paper.experiments.cases import SMALL_DEFAULT, Case, Experiment, Facts, small_case
-from bert4rec.paper.report.evidence import Comparison, Evidence, Found, compare
-from bert4rec.paper.report.layout import TOLERANCE, Part, Row, Statement, Table, Verdict, percent
-from bert4rec.paper.report.printed import printed
+from bert4rec.paper.experiments.cases import SMALL_DEFAULT, Case, DatasetFacts, Experiment, small_case
+from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare
+from bert4rec.paper.reporting.layout import TOLERANCE, Findings, Row, Statement, Table, Verdict, percent
+from bert4rec.paper.reporting.printed import printed
 from bert4rec.training.specs import MODELS, ModelSpec
 
 METRIC = "NDCG@10"
@@ -32,23 +33,23 @@ CASES = (
 )
 LARGE_DROP = -0.1
 """What the paper marks with an arrow."""
-ANSWERS: dict[Verdict, str] = {"not reproduced": "no", "undecided": "unsure", "reproduced": "yes"}
-"""Whether a change has the paper's direction. The worst comes first."""
+ANSWERS: dict[Verdict, str] = {"not reproduced": "no", "undecided": "unclear", "reproduced": "yes"}
+"""Whether a change has the same direction as in the paper. The worst comes first."""
 
 
-def cases(_facts: Facts) -> list[Case]:
+def cases(_facts: DatasetFacts) -> list[Case]:
     return list(CASES)
 
 
 class Nothing(nn.Module):
-    """What is left of a part that was taken out: it adds zero."""
+    """Stands in for a removed part: it adds zero."""
 
     def forward(self, _x: Tensor) -> float:
         return 0.0
 
 
 class NoChange(nn.Module):
-    """What is left of a sub-layer that was taken out: its output is zero, and is then added to its input."""
+    """Stands in for a removed sub-layer: its output is zero, so adding it to the input changes nothing."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
@@ -70,7 +71,7 @@ class LayerWithoutResidual(Layer):
 
 
 def without_positions(model: Any) -> None:
-    """Nothing is added to the items, so their order is lost."""
+    """Nothing is added to the item vectors, so their order is lost."""
     model.position_table = Nothing()
 
 
@@ -81,7 +82,7 @@ def without_feed_forward(model: Any) -> None:
 
 
 def without_norm(model: Any) -> None:
-    """No LayerNorm on the input or in the layers. That of the output head, which the paper does not have, stays."""
+    """No LayerNorm on the input or in the layers. The one of the output head, which is not in the paper, stays."""
     model.input_norm = nn.Identity()
     for layer in model.layers:
         layer.attention_norm, layer.output_norm = nn.Identity(), nn.Identity()
@@ -102,8 +103,8 @@ VARIANTS: dict[str, Callable[[Any], None]] = {
 }
 
 
-def kind_of(variant: str) -> ModelSpec:
-    """BERT4Rec with parts swapped, as `train` takes it."""
+def variant_spec(variant: str) -> ModelSpec:
+    """BERT4Rec with parts replaced, as `train` takes it."""
 
     def build(*arguments: Any) -> nn.Module:
         model = MODELS["bert4rec"].network(*arguments)
@@ -113,11 +114,11 @@ def kind_of(variant: str) -> ModelSpec:
     return replace(MODELS["bert4rec"], network=cast(Any, build))
 
 
-def lay_out(evidence: Evidence) -> Part:
+def lay_out(evidence: Evidence) -> Findings:
     default = evidence.find(SMALL_DEFAULT)
     base = printed("table5_ablation_ndcg10_d64", SMALL_DEFAULT.label, evidence.facts.title)
     rows: list[Row] = []
-    changes: dict[str, tuple[Found, Comparison, float]] = {}
+    changes: dict[str, tuple[SeedResults, Difference, float]] = {}
     for case in CASES:
         run = evidence.find(case)
         theirs = printed("table5_ablation_ndcg10_d64", case.label, evidence.facts.title)
@@ -130,10 +131,10 @@ def lay_out(evidence: Evidence) -> Part:
     columns = [METRIC, "against the default", "interval", "paper: against the default", "same direction"]
     statements = [_directions(changes)] if changes else []
     statements += [_positions(*changes["w/o PE"])] if "w/o PE" in changes else []
-    return Part([Table("d = 64, the paper's protocol", columns, rows)], statements)
+    return Findings([Table("d = 64, the paper's protocol", columns, rows)], statements)
 
 
-def _change(change: Comparison | None, paper_share: float | None) -> list[str]:
+def _change(change: Difference | None, paper_share: float | None) -> list[str]:
     theirs = "" if paper_share is None else percent(paper_share)
     if change is None:
         return ["", "", theirs, ""]
@@ -141,8 +142,8 @@ def _change(change: Comparison | None, paper_share: float | None) -> list[str]:
     return [percent(change.share), " to ".join(map(percent, change.shares)), theirs, answer]
 
 
-def same_direction(change: Comparison, paper_share: float) -> Verdict:
-    """Whether a part matters in the same way: up, down, or by less than the tolerance in both."""
+def same_direction(change: Difference, paper_share: float) -> Verdict:
+    """Whether a change has the same effect: up, down, or within the tolerance in both."""
     if abs(paper_share) <= TOLERANCE and abs(change.share) <= TOLERANCE:
         return "reproduced"
     if change.direction == 0:
@@ -150,24 +151,24 @@ def same_direction(change: Comparison, paper_share: float) -> Verdict:
     return "reproduced" if change.direction == (1 if paper_share > 0 else -1) else "not reproduced"
 
 
-def _directions(changes: dict[str, tuple[Found, Comparison, float]]) -> Statement:
-    """The last column of the table, all together."""
+def _directions(changes: dict[str, tuple[SeedResults, Difference, float]]) -> Statement:
+    """The last column of the table as one statement."""
     labels: dict[Verdict, list[str]] = {verdict: [] for verdict in ANSWERS}
     for label, (_, change, paper_share) in changes.items():
         labels[same_direction(change, paper_share)].append(label)
     verdict = next(each for each, found in labels.items() if found)
     if verdict == "reproduced" and len(changes) < len(CASES) - 1:
         verdict = "undecided"
-    told = f"{len(labels['reproduced'])} of {len(changes)} do"
-    told += f"; surely not {', '.join(labels['not reproduced'])}" if labels["not reproduced"] else ""
-    told += f"; unsure are {', '.join(labels['undecided'])}" if labels["undecided"] else ""
+    evidence = f"{len(labels['reproduced'])} of {len(changes)} do"
+    evidence += f"; clearly not {', '.join(labels['not reproduced'])}" if labels["not reproduced"] else ""
+    evidence += f"; unclear: {', '.join(labels['undecided'])}" if labels["undecided"] else ""
     return Statement(
-        f"Every change moves {METRIC} in the direction that it has in the paper.", verdict, f"{told}."
+        f"Every change moves {METRIC} in the direction that it has in the paper.", verdict, f"{evidence}."
     )
 
 
-def _positions(run: Found, change: Comparison, paper_share: float) -> Statement:
-    """The paper's strongest statement: without positions, long histories cannot be told apart."""
+def _positions(run: SeedResults, change: Difference, paper_share: float) -> Statement:
+    """The paper's strongest statement: without positions, the order of long histories is lost."""
     low, high = change.shares
     is_large, is_small = high < LARGE_DROP, low > LARGE_DROP and high < 0
     expected = paper_share < LARGE_DROP
@@ -186,7 +187,7 @@ def _positions(run: Found, change: Comparison, paper_share: float) -> Statement:
 TABLE5 = Experiment(
     "table5",
     "Table 5: ablation",
-    "From the default (the preset of d = 64, two layers and two heads) one thing is changed at a time. "
+    "One thing at a time is changed from the default (the preset with d = 64, two layers and two heads). "
     "Two changes of less than 2% count as the same direction.",
     cases,
     lay_out,

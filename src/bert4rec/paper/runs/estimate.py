@@ -1,7 +1,7 @@
-"""How long a run takes that nobody has timed: a few steps of it are tried on this machine, in small.
+"""How long runs take that were never timed: a few small steps are tried on this machine.
 
-Everything here is rough. Batches are a fraction of the real ones, and time is taken to grow evenly with them; of runs
-for which there is no time left to try them, it is taken to grow with width, length and batch.
+All times are rough. Batches are smaller than the real ones, and time is assumed to grow evenly with them. For runs that
+are not tried because there is no time left, it is assumed to grow with width, length and batch.
 """
 
 import time
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
-from bert4rec.paper.experiments.table5 import kind_of
+from bert4rec.paper.experiments.table5 import variant_spec
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
@@ -26,11 +26,11 @@ from bert4rec.world.shapes import named_shape, spread
 LIKE_ANOTHER = {"ml-100k": ("ml-1m", 943, 1_682, 100_000)}
 """Data sets without a stored shape: whose histories they resemble, and their users, items and actions."""
 USERS = 500
-"""Whose histories are made up; the others count as users, and have none."""
+"""Users with made-up histories; the others count as users and have none."""
 SECONDS = 30.0
-"""For all trials together. At least one of each model is made, whatever it takes."""
+"""For all trials together. Each model is tried at least once, however long that takes."""
 SMALL_BATCH = 16
-"""Of histories. Batches of pairs take so little time that they are tried as they are."""
+"""Of histories. Batches of pairs are so fast that they are tried in full size."""
 PASSES = 2
 JUDGED_USERS = 16
 SECONDS_TO_START = 3.0
@@ -38,7 +38,7 @@ SECONDS_TO_START = 3.0
 
 
 def outline(name: str, path: Path) -> Dataset:
-    """A named data set before it is there: as many users, items and actions, of what lengths. It holds no actions."""
+    """The size of a named data set that is not there yet: users, items, actions and lengths, but no real actions."""
     known = LIKE_ANOTHER.get(name)
     shape = named_shape(known[0] if known else name)
     users, items, actions = known[1:] if known else (shape.num_users, shape.num_items, shape.num_actions)
@@ -73,13 +73,13 @@ def _make_up(dataset: Dataset) -> Dataset:
     manifest = {
         **dataset.manifest,
         "repeats": "keep",
-    }  # Random items repeat, and nobody shall be left out for that.
+    }  # Random items repeat, and no user should be left out for that.
     return _MadeUp(dataset.path, manifest, items, np.concatenate([[0], lengths.cumsum()]), None)
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """What decides how long a step takes, as far as that is looked at."""
+    """What decides how long a step takes, as far as it is considered."""
 
     path: Path
     model: str
@@ -92,7 +92,7 @@ class _Trial:
     @classmethod
     def of(cls, job: Job) -> "_Trial":
         config = job.case.config(job.facts.family, quick=job.quick)
-        # Dropout, and for how long to train, do not matter; what a variant leaves out hardly does.
+        # Dropout and the number of steps do not matter; what a variant leaves out hardly does.
         kept = {
             section: {key: value for key, value in values.items() if "dropout" not in key}
             for section, values in config.as_dict().items()
@@ -108,7 +108,7 @@ class _Trial:
 
 
 def estimate(jobs: Iterable[Job], datasets: Iterable[Dataset], placement: Placement) -> dict[str, float]:
-    """Seconds by the mark of a job. Runs that differ in what hardly matters are tried once."""
+    """Seconds by the mark of a job. Runs that need about the same time are tried once."""
     made_up = {dataset.path.absolute(): (dataset, _make_up(dataset)) for dataset in datasets}
     jobs, deadline = list(jobs), time.monotonic() + SECONDS
     tried: dict[_Trial, Costs] = {}
@@ -122,7 +122,7 @@ def estimate(jobs: Iterable[Job], datasets: Iterable[Dataset], placement: Placem
 
 
 def _costs(trial: _Trial, tried: dict[_Trial, Costs]) -> Costs:
-    """As tried, or scaled from what is nearest."""
+    """As tried, or scaled from the most similar trial."""
     if trial in tried:
         return tried[trial]
     alike = [each for each in tried if (each.path, each.model) == (trial.path, trial.model)]
@@ -136,7 +136,7 @@ def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> 
     config, users = job.case.config(job.facts.family, quick=job.quick), dataset.num_users
     if config.training is None:
         return Costs(0.0, 0.0, 0.0)
-    kind = kind_of(job.case.variant) if job.case.variant else MODELS[job.case.model]
+    kind = variant_spec(job.case.variant) if job.case.variant else MODELS[job.case.model]
     wanted = config.training.batch_size
     batch = wanted if kind.knows_users else min(SMALL_BATCH, wanted)
     split = leave_one_out(made_up)
@@ -153,13 +153,13 @@ def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> 
     step, all_users = found.step, users / min(USERS, users)
     if batch < wanted:
         grown = found.step - loop_of(batch // 4).time_step(PASSES)
-        # Time neither shrinks with the batch nor grows faster than it, whatever disturbed a trial.
+        # A disturbed trial must not make time shrink with the batch, or grow faster than the batch.
         step += (wanted - batch) * min(max(0.0, grown / (batch - batch // 4)), found.step / batch)
     return Costs(step, found.validation * all_users, found.judging * all_users)
 
 
 def _seconds(job: Job, dataset: Dataset, costs: Costs) -> float:
-    """Of all of a run, or of timing one: a few steps to warm up, and then some seconds."""
+    """Of a whole run, or of measuring speed: a few steps to warm up, and then some seconds."""
     if job.case.task == "speed":
         return SECONDS_TO_START + max(3.0, 5 * costs.step) + 5 * costs.step
     plan = job.plan(dataset)

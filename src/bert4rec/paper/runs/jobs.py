@@ -1,4 +1,4 @@
-"""One piece of work for the runner: a case, a data set and a seed; and how its results are told among others."""
+"""One piece of work for the runner: a case, a data set and a seed; and how its results are recognised."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.paper.experiments.cases import Case, Experiment, Facts, Measure
+from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
 from bert4rec.paper.experiments.index import complete
 from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.results import key_of
@@ -15,22 +15,22 @@ from bert4rec.training.run import Plan
 
 
 def mark_of(line: Mapping[str, Any]) -> str:
-    """What a line of results is, in short: equal for equal data, settings, seed and code, whatever the machine."""
+    """What a line of results is about: equal for equal data, settings, seed and code, on any machine."""
     return f"{line.get('kind', 'result')} {key_of(line)}"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is told to do."""
+    """What a worker has to do."""
 
     path: Path
     """Of the dataset."""
-    facts: Facts
+    facts: DatasetFacts
     case: Case
     seed: int
     quick: bool = False
     required: tuple[Measure, ...] = ()
-    """Of the case's measures, those without which it is not done."""
+    """The measures that must be there for the job to be done."""
 
     @property
     def label(self) -> str:
@@ -50,7 +50,7 @@ class Job:
         )
 
     def identity(self, *, kind: str = "result", stage: str = "refit") -> dict[str, Any]:
-        """The part of a line of results by which it is recognised."""
+        """The fields by which a line of results is recognised."""
         return {
             "kind": kind,
             **self.facts.identity,
@@ -65,12 +65,12 @@ class Job:
 
     @property
     def mark(self) -> str:
-        """Of its main result."""
+        """The mark of its main result."""
         return mark_of(self.identity(kind="speed" if self.case.task == "speed" else "result"))
 
     @property
     def wanted(self) -> set[str]:
-        """The marks of the lines without which it is not done."""
+        """The marks of the lines that must be there for the job to be done."""
         marks = {self.mark}
         if "attention" in self.required:
             marks.add(mark_of(self.identity(kind="attention")))
@@ -79,12 +79,12 @@ class Job:
         return marks
 
     def is_done(self, marks: set[str]) -> bool:
-        """Whether all of it is among the results, or the same code failed at it before."""
+        """Whether all its lines are among the results, or the same code failed at it before."""
         return self.wanted <= marks or mark_of(self.identity(kind="failure")) in marks
 
     @property
     def folder_name(self) -> str:
-        """Of the run's folder while it is being trained."""
+        """The run's folder while it is being trained."""
         return self.mark.replace(" ", "-")
 
     def to_json(self) -> str:
@@ -95,7 +95,7 @@ class Job:
         values = json.loads(text)
         return cls(
             Path(values["path"]),
-            Facts(**values["facts"]),
+            DatasetFacts(**values["facts"]),
             Case(**_with_tuples(values["case"])),
             values["seed"],
             values["quick"],
@@ -104,21 +104,21 @@ class Job:
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows lists only."""
+    """JSON has only lists."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def make_jobs(
     experiments: list[Experiment], datasets: list[Dataset], seeds: tuple[int, ...] | None, *, quick: bool
 ) -> list[Job]:
-    """Everything the experiments need, each run once; seed by seed, so that a first look at all comes early."""
+    """Everything the experiments need, each run once; seed by seed, so that first results of everything come early."""
     jobs: dict[str, Job] = {}
     rounds = sorted({seed for each in experiments for seed in seeds or each.seeds})
     for seed in rounds:
-        asked = [each for each in experiments if seed in (seeds or each.seeds)]
+        wanted = [each for each in experiments if seed in (seeds or each.seeds)]
         for dataset in datasets:
-            facts = Facts.of(dataset)
-            for run in complete([case for each in asked for case in each.cases(facts)], facts):
+            facts = DatasetFacts.of(dataset)
+            for run in complete([case for each in wanted for case in each.cases(facts)], facts):
                 its_seed = 1 if run.case.task == "speed" else seed
                 job = Job(dataset.path.absolute(), facts, run.case, its_seed, quick, run.required)
                 jobs.setdefault(job.mark, job)

@@ -1,4 +1,4 @@
-"""How long a run will take: as long as others like it did, or a guess that is said aloud."""
+"""How long a run will take: as long as similar runs took, or a guess."""
 
 import json
 from collections import defaultdict
@@ -9,11 +9,11 @@ from typing import Any
 from bert4rec.paper.runs.jobs import Job
 
 GUESSES = {"cuda": 90.0, "cpu": 1800.0}
-"""Seconds of a run that nobody has timed on such a device."""
+"""Seconds of a run if no similar one was timed on such a device."""
 QUICK_GUESS = 60.0
 SPEED_GUESS = 45.0
 MARGIN = 1.25
-"""Nothing is started that would not finish if it took this much longer than expected."""
+"""A run is started only if it would finish in time even if it took this many times longer than expected."""
 
 RUN = ("dataset", "data_checksum", "model", "variant", "config", "seed", "protocol", "versions")
 """What the lines of one run have in common."""
@@ -23,9 +23,9 @@ Times = dict[tuple[str, ...], list[float]]
 
 
 def is_whole(final: Line, selection: Line | None) -> bool:
-    """Whether `command_seconds` of a run's last line is the time of all of it, and not of its last call alone.
+    """Whether `command_seconds` of a run's last line covers the whole run, and not only its last call.
 
-    Of lines that do not say so: the seconds of training add up over all calls.
+    Older lines do not say so, but their seconds of training add up over all calls.
     """
     if "resumed" in final:
         return not final["resumed"]
@@ -33,17 +33,17 @@ def is_whole(final: Line, selection: Line | None) -> bool:
     return bool(final["command_seconds"] >= trained)
 
 
-class Pace:
+class RunTimes:
     """Seconds of earlier runs, by device and kind of run.
 
-    How long a run takes depends on how many others share its device, and results do not say how many did. So two sorts
-    of times are kept apart. *Comparable* are those of this command's own runs and, where it does one at a time, earlier
-    ones that had the device to themselves: the longest of them may come again. Of the *others* only the middle is
-    taken: the longest says more about the crowd of its day than about the run.
+    How long a run takes depends on how many others share its device, and results do not say how many did. So two kinds
+    of times are kept apart. *Comparable* are those of this call's own runs and, if it runs one at a time, earlier ones
+    that had the device to themselves: the longest of them may come again. Of the *others* only the median is used: the
+    longest says more about how busy the device was than about the run.
     """
 
     def __init__(self, lines: Sequence[Line] = (), *, side_by_side: bool = False) -> None:
-        """`side_by_side` is whether this command's runs share a device."""
+        """`side_by_side`: whether the runs of this call share a device."""
         self._comparable: Times = defaultdict(list)
         self._others: Times = defaultdict(list)
         selections = {_run_of(line): line for line in lines if line.get("stage") == "selection"}
@@ -58,21 +58,21 @@ class Pace:
                     times[address].append(line["command_seconds"])
 
     def learn(self, job: Job, device: str, seconds: float) -> None:
-        """From a run of this command."""
+        """From a run of this call."""
         for address in _addresses(*self._kind(job, device)):
             self._comparable[address].append(seconds)
 
     def knows(self, job: Job, device: str) -> bool:
-        """Whether such a run was ever timed; otherwise all else here is a guess."""
+        """Whether a similar run was ever timed; otherwise all times are guesses."""
         return any(self._found(job, device))
 
     def likely(self, job: Job, device: str) -> float:
-        """To say how much time is left."""
+        """To predict how much time is left."""
         comparable, others = self._times(job, device)
         return median(comparable or others)
 
     def longest(self, job: Job, device: str) -> float:
-        """To decide what is still started; with a margin."""
+        """To decide whether a run is still started; with a margin."""
         comparable, others = self._times(job, device)
         return MARGIN * (max(comparable) if comparable else median(others))
 
@@ -81,7 +81,7 @@ class Pace:
         return (comparable, others) if comparable or others else ([], [self._guess(job, device)])
 
     def _found(self, job: Job, device: str) -> tuple[list[float], list[float]]:
-        """Of the same settings, else of the same model on the same data; comparable and others."""
+        """Times of the same settings, else of the same model on the same data: comparable and others."""
         for address in _addresses(*self._kind(job, device)):
             found = self._comparable.get(address, []), self._others.get(address, [])
             if any(found):
@@ -106,5 +106,5 @@ def _run_of(line: Line) -> str:
 
 
 def _addresses(kind: str, device: str, names: tuple[str, str, str]) -> list[tuple[str, ...]]:
-    """Under which a time is kept and looked for: exact settings first."""
+    """The keys of a time, exact settings first."""
     return [(kind, device, *names), (kind, device, *names[:2])]

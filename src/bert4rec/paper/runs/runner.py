@@ -1,7 +1,7 @@
-"""Works through a list of jobs: on every GPU at once, several on one where that pays, or on the CPU.
+"""Works through a list of jobs: on all GPUs at once, several jobs on one GPU if wanted, or on the CPU.
 
-Each worker is a process of its own (`worker`), served by a thread here. Results and unfinished runs are on disk, so
-whatever dies, the same command goes on where this one stopped.
+Each worker is a process of its own (`worker`) with a thread here. Results and unfinished runs are on disk, so after any
+failure the same call continues where this one stopped.
 """
 
 import json
@@ -20,12 +20,12 @@ from typing import Any, Literal, Protocol
 import torch
 
 from bert4rec.paper.runs.jobs import Job
-from bert4rec.paper.runs.run_times import Pace
+from bert4rec.paper.runs.run_times import RunTimes
 
 SECONDS_TO_STOP = 3.5
-"""For a worker to reach a checkpoint when told to stop. One that takes longer loses what it did since its last."""
+"""Time for a worker to write a checkpoint when it is told to stop. A slower one continues from its last checkpoint."""
 SECONDS_BETWEEN_LOOKS = 0.2
-"""A signal that another thread was given is seen by the main one when it wakes up."""
+"""A signal that another thread received is handled when the main thread wakes up."""
 Status = Literal["done", "failed", "broken", "interrupted"]
 
 
@@ -35,18 +35,18 @@ class Slot:
 
     name: str
     device: str
-    """Where it is: slots of the same device share it."""
+    """Slots of the same device share it."""
     is_first: bool
-    """Of its device: this one does what must be done alone."""
+    """Whether it is the first of its device: that one runs the jobs that must not share the device."""
 
     @property
     def kind(self) -> str:
-        """What the worker itself calls its device; it sees only its own GPU."""
+        """What the worker calls its device; it sees only its own GPU."""
         return self.device.partition(":")[0]
 
 
 def make_slots(device: str, side_by_side: int) -> list[Slot]:
-    """`auto` is every GPU, or the CPU where there is none."""
+    """`auto` is every GPU, or the CPU if there is none."""
     if device == "auto":
         devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     else:
@@ -59,7 +59,7 @@ def make_slots(device: str, side_by_side: int) -> list[Slot]:
 
 
 def environment(slot: Slot, workers: int) -> dict[str, str]:
-    """Of a worker: it sees one GPU, of those that this process may see, and compiles with its share of the cores."""
+    """Of a worker: it sees one of the GPUs that this process may see, and compiles with its share of the cores."""
     share = str(max(1, (os.cpu_count() or 1) // workers))
     wanted = {"TORCHINDUCTOR_COMPILE_THREADS": share, **os.environ}
     if slot.kind == "cuda":
@@ -82,22 +82,24 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Outcome:
+    """How a job ended."""
+
     status: Status
     text: str
     seconds: float = 0.0
     is_whole: bool = True
-    """Whether all of the run was done now, so that its seconds tell how long others will take."""
+    """Whether the whole run was done now, so that its seconds predict those of others."""
 
 
 class Worker:
     """A worker process and the conversation with it."""
 
-    def __init__(self, slot: Slot, office: WorkerSettings, workers: int) -> None:
+    def __init__(self, slot: Slot, settings: WorkerSettings, workers: int) -> None:
         """`workers` is how many share this machine."""
-        office.work.mkdir(parents=True, exist_ok=True)
-        self.log = office.work / f"worker-{slot.name.replace(' ', '-').replace(':', '-')}.log"
+        settings.work.mkdir(parents=True, exist_ok=True)
+        self.log = settings.work / f"worker-{slot.name.replace(' ', '-').replace(':', '-')}.log"
         command = [sys.executable, "-m", "bert4rec.paper.runs.worker"]
-        with self.log.open("a", encoding="utf-8") as log:  # One that died before it may have said why.
+        with self.log.open("a", encoding="utf-8") as log:  # An earlier worker may have written why it died.
             self.process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
                 stdin=subprocess.PIPE,
@@ -106,9 +108,9 @@ class Worker:
                 text=True,
                 env=environment(slot, workers),
             )
-        desk = {**vars(office), "results": str(office.results), "work": str(office.work)}
+        state = {**vars(settings), "results": str(settings.results), "work": str(settings.work)}
         threads = max(1, torch.get_num_threads() // workers)
-        self._say(json.dumps({**desk, "device": slot.kind, "threads": threads}))
+        self._say(json.dumps({**state, "device": slot.kind, "threads": threads}))
 
     @cached_property
     def device(self) -> str:
@@ -122,7 +124,7 @@ class Worker:
                 seconds, is_whole = event.get("seconds", 0.0), event.get("is_whole", True)
                 return Outcome(event["event"], event["text"], seconds, is_whole)
             hear(event)
-        return Outcome("broken", f"the worker died; see {self.log}")
+        return Outcome("broken", f"the worker died. See {self.log}")
 
     def stop(self) -> None:
         """Ask it to write a checkpoint and leave."""
@@ -132,7 +134,7 @@ class Worker:
         self.process.kill()
 
     def close(self) -> None:
-        """Let it go when it has finished; waits for it."""
+        """End it when it has finished its job, and wait for that."""
         if self.process.stdin:
             with suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -142,25 +144,25 @@ class Worker:
 
     def _say(self, text: str) -> None:
         assert self.process.stdin
-        with suppress(BrokenPipeError):  # It is dead; whoever listens to it will notice.
+        with suppress(BrokenPipeError):  # It is dead; reading from it will show that.
             self.process.stdin.write(text + "\n")
             self.process.stdin.flush()
 
     def _hear(self) -> dict[str, Any]:
-        """The next event; empty where there is none any more."""
+        """The next event; empty if the worker is gone."""
         assert self.process.stdout
         line = self.process.stdout.readline()
         return dict(json.loads(line)) if line.endswith("\n") else {}
 
 
-class Hand(Protocol):
-    """What the runner needs of a worker."""
+class WorkerHandle(Protocol):
+    """What the runner needs from a worker."""
 
     log: Path
 
     @property
     def device(self) -> str:
-        """What results call it. Empty where the worker did not even start."""
+        """Its name in results. Empty if the worker did not start."""
         ...
 
     def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome: ...
@@ -172,17 +174,19 @@ class Hand(Protocol):
     def close(self) -> None: ...
 
 
-class Watch(Protocol):
-    """Who looks on."""
+class RunnerListener(Protocol):
+    """Hears how the runs are going."""
 
-    def progress(self, slot: str, job: Job, event: dict[str, Any]) -> None: ...
+    def progress(self, slot: str, job: Job, event: dict[str, Any]) -> None:
+        """A job on a slot has reached event["step"] of event["steps"] in event["stage"]."""
 
-    def finished(self, slot: str, job: Job, outcome: Outcome, tally: "Tally") -> None: ...
+    def finished(self, slot: str, job: Job, outcome: Outcome, progress: "OverallProgress") -> None:
+        """A job has ended."""
 
 
 @dataclass(frozen=True)
-class Tally:
-    """How far all of it has come."""
+class OverallProgress:
+    """How many of all jobs are finished."""
 
     finished: int
     total: int
@@ -191,31 +195,31 @@ class Tally:
 
 @dataclass
 class Runner:
-    """Hands jobs to workers. One thread a slot; what they share is guarded by one lock."""
+    """Hands jobs to workers. Each slot has a thread; one lock guards what they share."""
 
     jobs: list[Job]
     slots: list[Slot]
-    hire: Callable[[Slot], Hand]
-    pace: Pace
-    watch: Watch
+    start_worker: Callable[[Slot], WorkerHandle]
+    times: RunTimes
+    listener: RunnerListener
     deadline: float = float("inf")
-    """By `time.monotonic`."""
+    """By the clock `time.monotonic`."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Label of the job → why."""
+    """Label of the job → the reason."""
 
     def __post_init__(self) -> None:
         self.waiting = list(self.jobs)
         self._present: dict[str, Slot] = {slot.name: slot for slot in self.slots}
-        self._workers: dict[str, Hand] = {}
-        self._running: dict[str, tuple[Job, float]] = {}  # Slot → what it does, and since when.
-        self.device = ""  # What results call the workers' device, once one of them has said so.
+        self._workers: dict[str, WorkerHandle] = {}
+        self._running: dict[str, tuple[Job, float]] = {}  # Slot → its job, and when it began.
+        self.device = ""  # Its name in results, once a worker has reported it.
         self._finished = 0
         self._stopping = False
         self._changed = threading.Condition()
 
     def run(self) -> None:
-        """Until nothing is left, or nothing that would finish in time. Ctrl-C lets workers write checkpoints first."""
-        with self._changed:  # So nobody begins before this thread waits, where Ctrl-C is expected.
+        """Until no job is left, or none that would finish in time. Ctrl-C lets workers write checkpoints first."""
+        with self._changed:  # No worker begins before this thread waits, which is where Ctrl-C is expected.
             for slot in self.slots:
                 threading.Thread(target=self._serve, args=(slot,), daemon=True).start()
             try:
@@ -226,7 +230,7 @@ class Runner:
                 raise
 
     def _stop(self) -> None:
-        """Wait for the checkpoints; a second Ctrl-C, or a worker that takes too long, ends the waiting."""
+        """Wait for the checkpoints, until a second Ctrl-C or until a worker takes too long."""
         self._stopping = True
         self._changed.notify_all()
         for worker in self._workers.values():
@@ -238,15 +242,15 @@ class Runner:
                 worker.kill()
 
     def _serve(self, slot: Slot) -> None:
-        """One slot's life: take a job, have it done, until there is none to take."""
-        worker: Hand | None = None
+        """The thread of one slot: take jobs and have them done until there are no more."""
+        worker: WorkerHandle | None = None
         try:
             while self._is_needed(slot):
-                worker = worker or self._hire(slot)
+                worker = worker or self._start(slot)
                 job = self._take(slot) if worker.device else None
                 if job is None:
                     break
-                outcome = worker.do(job, partial(self.watch.progress, slot.name, job))
+                outcome = worker.do(job, partial(self.listener.progress, slot.name, job))
                 self._finish(slot, job, outcome, worker.device)
                 if outcome.status in ("broken", "interrupted"):
                     worker.close()
@@ -263,15 +267,15 @@ class Runner:
             wanted = any(job.case.task == "train" or slot.is_first for job in self.waiting)
             return wanted and not self._stopping
 
-    def _hire(self, slot: Slot) -> Hand:
-        worker = self.hire(slot)
-        with self._changed:  # From here on it can be stopped, though it has hardly begun to start.
+    def _start(self, slot: Slot) -> WorkerHandle:
+        worker = self.start_worker(slot)
+        with self._changed:  # From here on it can be stopped, even while it starts.
             self._workers[slot.name] = worker
         device = worker.device
         with self._changed:
             self.device = device or self.device
             if not device and not self._stopping:
-                self.failed[f"the worker on {slot.name}"] = f"it did not start; see {worker.log}"
+                self.failed[f"the worker on {slot.name}"] = f"it did not start. See {worker.log}"
         return worker
 
     def _take(self, slot: Slot) -> Job | None:
@@ -288,7 +292,7 @@ class Runner:
             return None
 
     def _choose(self, slot: Slot) -> Job | None:
-        """The first that will finish in time; what must be alone on the device, only when all neighbours have gone."""
+        """The first that will finish in time. A job that must not share the device waits for its neighbours."""
         if job := next(iter(self._fitting("train")), None):
             return job
         if slot.is_first and not self._has_neighbours(slot):
@@ -300,7 +304,7 @@ class Runner:
         return [
             job
             for job in self.waiting
-            if job.case.task == task and self.pace.longest(job, self.device) <= left
+            if job.case.task == task and self.times.longest(job, self.device) <= left
         ]
 
     def _has_neighbours(self, slot: Slot) -> bool:
@@ -313,20 +317,20 @@ class Runner:
             else:
                 self._finished += 1
             if outcome.status == "done" and outcome.is_whole:
-                self.pace.learn(job, device, outcome.seconds)
+                self.times.learn(job, device, outcome.seconds)
             elif outcome.status in ("failed", "broken"):
                 self.failed[job.label] = outcome.text
             self._running.pop(slot.name)
-            tally = Tally(self._finished, len(self.jobs), self._seconds_left(device))
+            progress = OverallProgress(self._finished, len(self.jobs), self._seconds_left(device))
             self._changed.notify_all()
-        self.watch.finished(slot.name, job, outcome, tally)
+        self.listener.finished(slot.name, job, outcome, progress)
 
     def _seconds_left(self, device: str) -> float:
-        """Side by side at best, but no less than the longest takes; what must be alone comes after all others."""
+        """Jobs run side by side, but no faster than the longest; jobs that must not share the device come last."""
         now = time.monotonic()
-        waiting = [self.pace.likely(job, device) for job in self._fitting("train")]
+        waiting = [self.times.likely(job, device) for job in self._fitting("train")]
         running = [
-            max(0.0, self.pace.likely(job, device) - (now - began)) for job, began in self._running.values()
+            max(0.0, self.times.likely(job, device) - (now - began)) for job, began in self._running.values()
         ]
         together = max([sum(waiting + running) / len(self.slots), *waiting, *running])
-        return together + sum(self.pace.likely(job, device) for job in self._fitting("speed"))
+        return together + sum(self.times.likely(job, device) for job in self._fitting("speed"))

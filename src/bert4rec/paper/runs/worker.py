@@ -1,7 +1,7 @@
-"""A process that works off jobs one after the other, so that starting up is paid once.
+"""A process that does jobs one after the other, so that it has to start only once.
 
 The runner writes one JSON object a line to its stdin (first the `WorkerState`, then jobs) and reads events, one a line,
-from its stdout. It stops with a checkpoint on SIGTERM, and when the runner is gone.
+from its stdout. It stops with a checkpoint on SIGTERM, or when the runner is gone.
 """
 
 import gc
@@ -28,7 +28,7 @@ from bert4rec.evaluation.judge import load_ranks, metrics_of
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.paper.experiments import compare_protocols as protocols
 from bert4rec.paper.experiments import figure2
-from bert4rec.paper.experiments.table5 import kind_of
+from bert4rec.paper.experiments.table5 import variant_spec
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
 from bert4rec.tasks.windows import cut_windows
@@ -39,13 +39,13 @@ from bert4rec.training.run import Run, Stage
 from bert4rec.training.train import Pace, RunContext, train
 
 NOT_OF_MEASURES = ("metrics", "standard_errors", "validations")
-"""Parts of a result line that lines of other measurements do not repeat."""
+"""Fields of a result line that lines of other measurements do not repeat."""
 Emit = Callable[..., None]
 
 
 @dataclass(frozen=True)
 class WorkerState:
-    """Where a worker works."""
+    """The settings of a worker, and the datasets that it has opened."""
 
     results: Path
     work: Path
@@ -74,7 +74,7 @@ class WorkerState:
 
 @dataclass
 class WorkerListener:
-    """Tells the runner how a run is going. A `Listener`."""
+    """Tells the runner how a run is going: a `Listener`."""
 
     emit: Emit
     steps: int = 0
@@ -87,64 +87,64 @@ class WorkerListener:
         self.emit(event="progress", stage=stage, step=progress.step, steps=self.steps)
 
     def busy(self, what: str, seconds_left: float) -> None:
-        """The runner hears of steps alone."""
+        """The runner only hears about steps."""
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)  # noqa: T201 - the worker's log
 
 
-def perform(job: Job, desk: WorkerState, emit: Emit, should_stop: Callable[[], bool]) -> tuple[str, bool]:
-    """Do a job and write its results down, each exactly once.
+def perform(job: Job, state: WorkerState, emit: Emit, should_stop: Callable[[], bool]) -> tuple[str, bool]:
+    """Do a job and record its results, each exactly once.
 
-    Returns what came out, in a few words, and whether all of it was done now: a part may have been done before.
+    Returns a short summary, and whether the whole run was done now: a part may have been done before.
     """
-    folder = desk.work / job.folder_name
-    # Another worker may have it, such as one whose runner was killed just now.
+    folder = state.work / job.folder_name
+    # Another worker may hold it, such as one whose runner was just killed.
     with held(folder, wait=True):
         is_whole = not any(folder.iterdir())
-        around = RunContext(desk.placement, WorkerListener(emit), desk.compile_step, should_stop)
-        if job.is_done(desk.ledger.marks()):
-            told, is_whole = "was done by another process", False
+        context = RunContext(state.placement, WorkerListener(emit), state.compile_step, should_stop)
+        if job.is_done(state.ledger.marks()):
+            summary, is_whole = "was done by another process", False
         elif job.case.task == "speed":
-            told = _time_speed(job, desk, around)
+            summary = _time_speed(job, state, context)
         else:
-            told = _train(job, desk, around)
-        if not desk.keep_runs or job.case.task == "speed":
+            summary = _train(job, state, context)
+        if not state.keep_runs or job.case.task == "speed":
             shutil.rmtree(folder)
-    return told, is_whole
+    return summary, is_whole
 
 
-def _train(job: Job, desk: WorkerState, around: RunContext) -> str:
-    dataset = desk.dataset(job.path)
-    folder, kind = desk.work / job.folder_name, kind_of(job.case.variant) if job.case.variant else None
+def _train(job: Job, state: WorkerState, context: RunContext) -> str:
+    dataset = state.dataset(job.path)
+    folder, kind = state.work / job.folder_name, variant_spec(job.case.variant) if job.case.variant else None
     try:
-        run = train(dataset, folder, job.plan(dataset), around, kind)
-    except DataError as error:  # It diverged, or the data cannot be split: so it would another time.
-        failure = {"error": str(error), "device": desk.placement.name}
-        desk.ledger.add([{**job.identity(kind="failure"), **failure}])
+        run = train(dataset, folder, job.plan(dataset), context, kind)
+    except DataError as error:  # It diverged, or the data cannot be split: trying again would not help.
+        failure = {"error": str(error), "device": state.placement.name}
+        state.ledger.add([{**job.identity(kind="failure"), **failure}])
         shutil.rmtree(folder)
         raise
     valid, test = run.result["lines"]
     ranks = load_ranks(run.path, "test")
     test["standard_errors"] = standard_errors(ranks)
-    lines = [valid, test, *(_measure(each, run, desk, dataset, test) for each in job.case.measures)]
-    desk.ledger.add(lines, {mark_of(test): ranks})
+    lines = [valid, test, *(_measure(each, run, state, dataset, test) for each in job.case.measures)]
+    state.ledger.add(lines, {mark_of(test): ranks})
     return f"NDCG@10 {test['metrics']['sampled']['NDCG@10']:.4f}"
 
 
 def _measure(
-    name: str, run: Run, desk: WorkerState, dataset: Dataset, test: Mapping[str, Any]
+    name: str, run: Run, state: WorkerState, dataset: Dataset, test: Mapping[str, Any]
 ) -> dict[str, Any]:
     facts = {key: value for key, value in test.items() if key not in NOT_OF_MEASURES}
     if name == "attention":
-        return {**facts, **figure2.measure(run, dataset, desk.placement)}
-    found = protocols.measure(run, dataset, desk.placement)
+        return {**facts, **figure2.measure(run, dataset, state.placement)}
+    found = protocols.measure(run, dataset, state.placement)
     ranks: Ranks = found.pop("ranks")
     return {**facts, **found, "metrics": metrics_of(ranks), "standard_errors": standard_errors(ranks)}
 
 
-def _time_speed(job: Job, desk: WorkerState, around: RunContext) -> str:
-    dataset, config = desk.dataset(job.path), job.plan(desk.dataset(job.path)).config
+def _time_speed(job: Job, state: WorkerState, context: RunContext) -> str:
+    dataset, config = state.dataset(job.path), job.plan(state.dataset(job.path)).config
     windows = cut_windows(
         dataset.offsets[:-1],
         dataset.offsets[1:],
@@ -152,37 +152,37 @@ def _time_speed(job: Job, desk: WorkerState, around: RunContext) -> str:
         step_share=config.objective.window_step,
     )
     tokens = float(windows.length.mean())
-    speed = time_ours(dataset, config, desk.placement, tokens, compile_step=around.compile_step)
+    speed = time_ours(dataset, config, state.placement, tokens, compile_step=context.compile_step)
     line = {
         **job.identity(kind="speed"),
-        "device": desk.placement.name,
-        "device_shared": desk.placement.is_shared,
-        "command_seconds": round(time.perf_counter() - around.began, 2),
+        "device": state.placement.name,
+        "device_shared": state.placement.is_shared,
+        "command_seconds": round(time.perf_counter() - context.began, 2),
         **vars(speed),
     }
-    desk.ledger.add([line])
+    state.ledger.add([line])
     return f"{speed.samples_per_second:,.0f} samples/s"
 
 
 def forget(device: torch.device) -> None:
-    """Leave nothing of a run behind that would slow down or crowd out the next."""
-    torch.compiler.reset()  # Otherwise the compiler gives up on code that it has compiled eight times.
+    """Free what would slow down the next run or take its memory."""
+    torch.compiler.reset()  # The compiler gives up on code that it has compiled eight times.
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def serve(requests: Iterator[str], emit: Emit, should_stop: Callable[[], bool]) -> None:
-    """Work until there are no more requests, or until a job ends in a way that may have broken this process."""
+    """Work until there are no more requests, or until an unexpected error may have broken this process."""
     values = json.loads(next(requests))
-    desk = WorkerState(**{**values, "results": Path(values["results"]), "work": Path(values["work"])})
-    torch.set_num_threads(desk.threads)
-    emit(event="ready", device=desk.placement.name)
+    state = WorkerState(**{**values, "results": Path(values["results"]), "work": Path(values["work"])})
+    torch.set_num_threads(state.threads)
+    emit(event="ready", device=state.placement.name)
     for text in requests:
         job, began = Job.from_json(text), time.perf_counter()
         try:
-            told, is_whole = perform(job, desk, emit, should_stop)
-            emit(event="done", text=told, seconds=time.perf_counter() - began, is_whole=is_whole)
+            summary, is_whole = perform(job, state, emit, should_stop)
+            emit(event="done", text=summary, seconds=time.perf_counter() - began, is_whole=is_whole)
         except Interrupted:
             emit(event="interrupted", text="stopped with a checkpoint")
             return
@@ -192,22 +192,22 @@ def serve(requests: Iterator[str], emit: Emit, should_stop: Callable[[], bool]) 
             traceback.print_exc()
             emit(event="broken", text=f"{type(error).__name__}: {error}")
             return
-        forget(desk.placement.device)
+        forget(state.placement.device)
 
 
 def main() -> None:
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Whatever libraries print goes to the log.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # What libraries print goes to the log.
     runner = os.getppid()
     stops: list[int] = []
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the runner's to pass on, as SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The runner passes Ctrl-C on, as SIGTERM.
     signal.signal(signal.SIGTERM, lambda number, _frame: stops.append(number))
     serve(iter(sys.stdin.readline, ""), _emitter(events), lambda: bool(stops) or os.getppid() != runner)
 
 
 def _emitter(events: TextIO) -> Emit:
     def emit(**event: Any) -> None:
-        with suppress(BrokenPipeError):  # The runner is gone; `should_stop` will say so.
+        with suppress(BrokenPipeError):  # The runner is gone; `should_stop` will notice.
             print(json.dumps(event), file=events, flush=True)
 
     return emit

@@ -1,21 +1,21 @@
-"""Draws the charts of a report: PNG and SVG files, and the SVG that goes into the page."""
+"""Draws the charts of a report: PNG and SVG files, and the SVG for the page."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert4rec.paper.report.layout import Dumbbells, Figure, HeatMaps, Lines, Measured, Series, Slopes
+from bert4rec.paper.reporting.layout import Dumbbells, Figure, HeatMaps, Lines, Measured, Series, Slopes
 from bert4rec.plotting import new_figure, save_figure
 
 INK = "#123456"
-"""Stands for the colour of text, and is replaced: by that of the page in the page, by black in files."""
+"""A placeholder for the colour of text: replaced by the page's colour in the page and by black in files."""
 COLOURS = ("#3d78d8", "#e0822b", "#2a9d5c", "#a35bd1", "#d1495b")
 QUIET = "#8c8c8c"
 
 
 def draw(figure: Figure, path: Path) -> tuple[list[Path], str]:
-    """Write `path`.png and `path`.svg; returns them, and the SVG as text whose ink is the page's."""
+    """Write `path`.png and `path`.svg. Returns them, and the SVG as text in the page's colour."""
     import matplotlib as mpl
 
     svg, png = path.with_suffix(".svg"), path.with_suffix(".png")
@@ -33,7 +33,7 @@ def draw(figure: Figure, path: Path) -> tuple[list[Path], str]:
 
 
 def _look(ink: str, name: str) -> Any:
-    """Settings of matplotlib: text stays text, and what is drawn in one page is kept apart by `name`."""
+    """Settings of matplotlib: text stays text, and `name` makes ids unique within a page."""
     inked = (
         "text.color",
         "axes.edgecolor",
@@ -145,11 +145,11 @@ def _slopes(chart: Slopes) -> Any:
 
 
 def _heat_maps(chart: HeatMaps) -> Any:
-    """One scale for all, from dark to bright; names of positions only beside the first map."""
+    """One scale for all maps, from dark to bright; names of positions only beside the first."""
     has_names = any(len(label) > 6 for label in chart.labels)
     figure, axes = new_figure(len(chart.maps))
     figure.set_size_inches(3.1 * len(chart.maps) + (2.9 if has_names else 0.4), 3.5)
-    # Room at the edge: a page may have a wider font than the one names were measured in.
+    # Room at the edge: the page may use a wider font than the one that was measured here.
     figure.set_layout_engine("constrained", w_pad=0.25 if has_names else 0.04, h_pad=0.08)
     highest = max(weight for each in chart.maps for row in each.weights for weight in row)
     image = None
@@ -160,9 +160,9 @@ def _heat_maps(chart: HeatMaps) -> Any:
         places = range(len(chart.labels))
         short = [*map(str, range(len(chart.labels) - 1)), "m"]
         axis.set_xticks(places, short, fontsize=8)
-        axis.set_xlabel("looked at", fontsize=8)
+        axis.set_xlabel("attended to", fontsize=8)
         axis.set_yticks(places, chart.labels if number == 0 else [""] * len(chart.labels), fontsize=8)
-    _as_list(axes)[0].set_ylabel("looks", fontsize=8)
+    _as_list(axes)[0].set_ylabel("attends", fontsize=8)
     figure.colorbar(image, ax=_as_list(axes), shrink=0.85, label="attention")
     return figure
 

@@ -1,4 +1,4 @@
-"""The paper's numbers, and what it says they show."""
+"""The paper's numbers."""
 
 import json
 from functools import cache
@@ -10,13 +10,13 @@ METRICS_OF_FIGURES = ("NDCG@10", "HR@10")
 
 @cache
 def paper() -> dict[str, Any]:
-    """Every number of the paper's tables and figures, by table and data set, as the paper names them."""
-    text = (resources.files("bert4rec.paper.report") / "paper.json").read_text(encoding="utf-8")
+    """Every number of the paper's tables and figures, by table and data set, with the paper's names."""
+    text = (resources.files("bert4rec.paper.reporting") / "paper.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
 def printed(*path: Any) -> Any:
-    """What stands at a place of `paper()`, or None where the paper has nothing there."""
+    """The value at a path of `paper()`, or None if the paper has no such value."""
     found: Any = paper()
     for step in path:
         if isinstance(found, list):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bert4rec.paper.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
-from bert4rec.paper.report.evidence import Evidence, Line
-from bert4rec.paper.report.layout import Row, Table
-from bert4rec.paper.report.printed import printed
+from bert4rec.paper.reporting.evidence import Evidence, Line
+from bert4rec.paper.reporting.layout import Row, Table
+from bert4rec.paper.reporting.printed import printed
 from bert4rec.paper.runs.run_times import is_whole
 
 GOAL = "NDCG@10"

@@ -1,4 +1,4 @@
-"""The parts of documents that are made from results: `python -m bert4rec.paper.report.summary results README.md …`.
+"""The parts of documents that are made from results: `python -m bert4rec.paper.reporting.summary results README.md …`.
 
 A document marks where a part goes, and where it ends:
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
 from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
-from bert4rec.paper.report.evidence import Evidence, Found, Line
-from bert4rec.paper.report.layout import Row, Table
-from bert4rec.paper.report.printed import printed
-from bert4rec.paper.report.report import read_report
-from bert4rec.paper.report.report_text import surprise_list, table_text, verdict_table
-from bert4rec.paper.report.summary_speed import (
+from bert4rec.paper.reporting.evidence import Evidence, Line, SeedResults
+from bert4rec.paper.reporting.layout import Row, Table
+from bert4rec.paper.reporting.printed import printed
+from bert4rec.paper.reporting.report import read_report
+from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
+from bert4rec.paper.reporting.summary_speed import (
     GOAL,
     paper_quality_time,
     recommending_table,
@@ -139,7 +139,7 @@ def baselines_table(evidence: Evidence) -> Table:
     return Table("", columns, rows, corner=evidence.facts.title)
 
 
-def _spread(run: Found, metric: str, protocol: str) -> str:
+def _spread(run: SeedResults, metric: str, protocol: str) -> str:
     found = run.measured(metric, protocol)
     half = (
         f" ± {(found.high - found.low) / 2:.4f}" if found.high is not None and found.low is not None else ""

@@ -1,9 +1,9 @@
-"""The report as one HTML page that needs nothing else: light, dark, on a phone, on paper."""
+"""The report as one HTML page that needs no other file and suits phones, dark mode and paper."""
 
 from html import escape
 
-from bert4rec.demo.demo_page import STYLE
-from bert4rec.paper.report.layout import (
+from bert4rec.pages import html_page
+from bert4rec.paper.reporting.layout import (
     DAGGER,
     DAGGER_RULE,
     INTERVALS,
@@ -14,9 +14,9 @@ from bert4rec.paper.report.layout import (
     Table,
     percent,
 )
-from bert4rec.paper.report.report import NO_RESULTS, Report, Shown, count
+from bert4rec.paper.reporting.report import NO_RESULTS, Report, Section, count
 
-MORE_STYLE = """
+STYLE = """
 :root { --good: #1d7f49; --bad: #b3362b; --open: #7a6a1c; --new: #2f62b8; --back: #fff; }
 @media (prefers-color-scheme: dark) {
   :root { --good: #5cc98c; --bad: #f0867b; --open: #d8c25a; --new: #86aef5; --back: #121212; }
@@ -65,65 +65,62 @@ details { margin: .6rem 0; } summary { cursor: pointer; font-size: .92rem; }
 
 
 def make_page(report: Report, pictures: dict[str, str], *, can_draw: bool) -> str:
-    """`pictures` are SVG, by name."""
+    """The page; `pictures` are SVG texts by name."""
     codes = report.results.code_versions
     links = "".join(f'<a href="#{each.name}">{escape(each.title)}</a>' for each, _ in report.sections)
     sections = "".join(
         f'<section id="{experiment.name}"><h2>{escape(experiment.title)}</h2><p>{escape(experiment.about)}</p>'
-        + "".join(_part(shown, pictures) for shown in parts)
+        + "".join(_section(section, pictures) for section in sections)
         + "</section>"
-        for experiment, parts in report.sections
+        for experiment, sections in report.sections
     )
     warnings = "".join(
         f'<div class="box warning">{escape(each)}</div>' for each in report.warnings(can_draw=can_draw)
     )
     body = f"""
-<h1>The paper's tables and figures, re-run</h1>
-<p>Sun et al., <i>BERT4Rec</i>, CIKM 2019: every table and figure that could be run, ours beside the paper's.
-Settings are chosen on the validation items, and models are refitted on all but the test items, on which no
-choice depends.</p>
+<h1>The paper's tables and figures, reproduced</h1>
+<p>Sun et al., <i>BERT4Rec</i>, CIKM 2019: every table and figure, ours beside the paper's.
+Settings are chosen on the validation items. Models are then refitted on all but the test items and tested once.</p>
 {warnings}{_surprises(report)}
-<nav>{links}<a href="#absent">What could not be run</a></nav>
+<nav>{links}<a href="#absent">Data sets without results</a></nav>
 {_overview(report)}{_rules()}{sections}{_absent(report)}
 <footer>Made by <code>bert4rec report {escape(report.results.folder.name)}</code> from results of
 {count(len(codes), "version")} of the code{": " if codes else ""}{", ".join(codes)}.</footer>
 """
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    style = f"<style>{STYLE}{MORE_STYLE}</style>"
-    return f'<!doctype html><html lang="en">{head}<title>BERT4Rec, re-run</title>{style}{body}</html>\n'
+    return html_page("BERT4Rec, reproduced", body, STYLE)
 
 
 def _surprises(report: Report) -> str:
     if not report.surprises:
         return ""
     items = "".join(
-        f'<li>{_word(statement.verdict)} <a href="#{shown.experiment.name}">{escape(shown.title)}, '
-        f"{escape(shown.experiment.short_title)}</a>: <b>{escape(statement.text)}</b> {escape(statement.told)}</li>"
-        for shown, statement in report.surprises
+        f'<li>{_word(statement.verdict)} <a href="#{section.experiment.name}">{escape(section.title)}, '
+        f"{escape(section.experiment.short_title)}</a>: <b>{escape(statement.text)}</b> "
+        f"{escape(statement.marked_evidence)}</li>"
+        for section, statement in report.surprises
     )
     daggers = _legend(any(statement.is_marked for _, statement in report.surprises))
-    return (
-        f'<div class="box"><h2>Where our numbers say otherwise, or more</h2><ul>{items}</ul>{daggers}</div>'
-    )
+    title = "<h2>Where our results differ from the paper, or add to it</h2>"
+    return f'<div class="box">{title}<ul>{items}</ul>{daggers}</div>'
 
 
 def _overview(report: Report) -> str:
     rows = "".join(
-        f"<tr>{_first(shown, parts)}"
-        f'<td class="words">{escape(shown.title)}</td><td class="words">{escape(shown.in_short)}</td></tr>'
-        for _, parts in report.sections
-        for shown in parts
+        f"<tr>{_first(section, sections)}"
+        f'<td class="words">{escape(section.title)}</td><td class="words">{escape(section.in_short)}</td></tr>'
+        for _, sections in report.sections
+        for section in sections
     )
     head = '<thead><tr><th></th><th class="words">data set</th><th class="words">verdicts</th></tr></thead>'
     return f'<h2>In short</h2><div class="wide"><table>{head}{rows}</table></div>' if rows else ""
 
 
-def _first(shown: Shown, parts: list[Shown]) -> str:
+def _first(section: Section, sections: list[Section]) -> str:
     """The experiment's name, once for all its data sets."""
-    if shown is not parts[0]:
+    if section is not sections[0]:
         return ""
-    link = f'<a href="#{shown.experiment.name}">{escape(shown.experiment.title)}</a>'
-    return f'<th scope="rowgroup" rowspan="{len(parts)}">{link}</th>'
+    link = f'<a href="#{section.experiment.name}">{escape(section.experiment.title)}</a>'
+    return f'<th scope="rowgroup" rowspan="{len(sections)}">{link}</th>'
 
 
 def _rules() -> str:
@@ -136,23 +133,23 @@ def _rules() -> str:
     )
 
 
-def _part(shown: Shown, pictures: dict[str, str]) -> str:
-    part = shown.part
-    statements = "".join(map(_statement, part.statements))
+def _section(section: Section, pictures: dict[str, str]) -> str:
+    findings = section.findings
+    statements = "".join(map(_statement, findings.statements))
     figures = "".join(
         f'<figure><div class="wide">{pictures[name]}</div><figcaption>{escape(figure.caption)}</figcaption></figure>'
-        for figure in part.figures
-        if (name := shown.file_name(figure)) in pictures
+        for figure in findings.figures
+        if (name := section.file_name(figure)) in pictures
     )
-    tables = "".join(map(_table, part.tables))
+    tables = "".join(map(_table, findings.tables))
     runs = (
-        f"<details><summary>Runs: seconds and device</summary>{_table(shown.runs)}</details>"
-        if shown.runs.rows
+        f"<details><summary>Runs: seconds and device</summary>{_table(section.runs)}</details>"
+        if section.runs.rows
         else ""
     )
     listed = f"<ul>{statements}</ul>" if statements else ""
-    told = f"{listed}{figures}{tables}{_legend(part.has_daggers)}{_missing(shown)}{runs}"
-    return f"<h3>{escape(shown.title)}</h3>{told}"
+    content = f"{listed}{figures}{tables}{_legend(findings.has_daggers)}{_missing(section)}{runs}"
+    return f"<h3>{escape(section.title)}</h3>{content}"
 
 
 def _legend(has_daggers: bool) -> str:
@@ -160,17 +157,19 @@ def _legend(has_daggers: bool) -> str:
 
 
 def _statement(statement: Statement) -> str:
-    return f"<li>{_word(statement.verdict)} <b>{escape(statement.text)}</b> {escape(statement.told)}</li>"
+    return f"<li>{_word(statement.verdict)} <b>{escape(statement.text)}</b> {escape(statement.marked_evidence)}</li>"
 
 
-def _missing(shown: Shown) -> str:
-    told = [f"<p>Could not be run: {escape(failure)}</p>" for failure in shown.failures]
-    if shown.missing:
-        runs = count(len(shown.missing), "run")
-        told.append(f"<p>{runs} missing. Make them with <code>{escape(shown.command)}</code>.</p>")
-    if shown.is_empty:
-        told.append(f"<p>Nothing is there yet. Make it with <code>{escape(shown.command)}</code>.</p>")
-    return "".join(told)
+def _missing(section: Section) -> str:
+    blocks = [f"<p>Failed: {escape(failure)}</p>" for failure in section.failures]
+    if section.missing:
+        runs = count(len(section.missing), "run")
+        blocks.append(f"<p>{runs} missing. Make them with <code>{escape(section.command)}</code>.</p>")
+    if section.is_empty:
+        blocks.append(
+            f"<p>There are no results yet. Make them with <code>{escape(section.command)}</code>.</p>"
+        )
+    return "".join(blocks)
 
 
 def _absent(report: Report) -> str:
@@ -180,7 +179,7 @@ def _absent(report: Report) -> str:
     )
     scale = _table(report.scale) if report.scale.rows else ""
     listed = f"<ul>{items}</ul>" if items else "<p>All four data sets of the paper have results.</p>"
-    return f'<section id="absent"><h2>What could not be run, and why</h2>{listed}{scale}</section>'
+    return f'<section id="absent"><h2>Data sets without results</h2>{listed}{scale}</section>'
 
 
 def _table(table: Table) -> str:
@@ -210,7 +209,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _measured(cell: Measured) -> str:
-    """Ours, its interval, and below it the paper's, the difference and the verdict."""
+    """Our number with its interval, and below it the paper's, the difference and the verdict."""
     half = (cell.high - cell.low) / 2 if cell.low is not None and cell.high is not None else None
     text = f"<b>{cell.value:.4f}</b>" + (
         f' <span class="spread">± {half:.4f}</span>' if half is not None else ""

@@ -1,7 +1,7 @@
-"""What a report is made of, before it is a page: tables, statements, charts; and when a number counts as reproduced.
+"""What a report consists of: tables, statements and charts; and when a number counts as reproduced.
 
-Nothing here draws or formats HTML. Experiments fill these in; `report_page`, `report_text` and
-`report_figures` show them.
+Nothing here draws or formats HTML. Experiments fill these in; `report_page`, `report_text` and `report_figures` show
+them.
 """
 
 from collections.abc import Sequence
@@ -9,54 +9,54 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 TOLERANCE = 0.02
-"""Numbers that differ by less than this share of the paper's are the same."""
+"""Numbers that differ from the paper's by less than this share count as equal."""
 
 Verdict = Literal["reproduced", "better", "not reproduced", "undecided", "contradiction", "finding"]
 RULES: dict[Verdict, str] = {
-    "reproduced": f"the paper's number lies inside our 95% interval, or within {TOLERANCE:.0%} of ours; "
-    "of a statement: our numbers say the same, and the 95% interval of the difference does not contain zero",
-    "better": "ours is higher than the paper's by more than that",
-    "not reproduced": "ours is lower than the paper's by more than that; "
-    "of a statement: our numbers say the opposite, beyond the 95% interval, or the lead that the paper has lies above "
-    "all of ours",
-    "undecided": "of a statement: the interval contains zero, or runs are missing",
-    "contradiction": "something the paper did not try, and which speaks against what it concludes",
-    "finding": "something the paper does not say",
+    "reproduced": f"for a number: the paper's lies inside our 95% interval, or within {TOLERANCE:.0%} of ours; "
+    "for a statement: our numbers agree, and the 95% interval of the difference excludes zero",
+    "better": "our number is higher than the paper's by more than that",
+    "not reproduced": "for a number: ours is lower than the paper's by more than that; for a statement: our numbers "
+    "say the opposite, and the 95% interval of the difference excludes zero, or the paper's lead is larger than the "
+    "upper end of our interval on every metric",
+    "undecided": "for a statement: the interval contains zero, or runs are missing",
+    "contradiction": "something that the paper did not try, and that contradicts its conclusions",
+    "finding": "something that the paper does not say",
 }
 INTERVALS = (
-    "Intervals are 95%. They cover the luck with the test users and with the seeds. Where there is one seed only, luck "
-    "with it is taken to be what is usual on that data set for the models with several; it is left out where none has "
-    "several. Differences between two models are paired user by user."
+    "Intervals are 95% intervals over test users and seeds together, as in `bert4rec compare`. Differences between two "
+    "models are paired user by user. A model with one seed borrows the variance between seeds that is usual for the "
+    "models with several seeds on the same data set; if there are none, seeds are left out."
 )
 DAGGER = "†"
 DAGGER_RULE = (
-    f"{DAGGER} In every seed the last validation was the best one, so more training steps might have given more: what "
-    "falls short here may do so because of our number of steps. It need not: the learning rate falls to zero at the "
-    "last step, so the last validation is often the best."
+    f"{DAGGER} With every seed the last validation was the best, so more training steps might have given a better "
+    "result. This is not certain: the learning rate falls to zero at the last step, so the last validation is often "
+    "the best."
 )
 HOW_TO_READ = "Solid lines are ours, with their 95% intervals as bands; dashed lines are the paper's."
-"""Of charts with lines."""
+"""For charts with lines."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A number of ours beside the paper's."""
+    """One of our numbers beside the paper's."""
 
     value: float
     low: float | None = None
     high: float | None = None
     paper: float | None = None
     at_last_step: bool = False
-    """Whether training ended while validation was at its best."""
+    """Whether the last validation was the best."""
 
     @property
     def difference(self) -> float | None:
-        """As a share of the paper's number."""
+        """Relative to the paper's number."""
         return self.value / self.paper - 1 if self.paper else None
 
     @property
     def verdict(self) -> Verdict | None:
-        """None where the paper has no such number."""
+        """None if the paper has no such number."""
         if self.paper is None or self.difference is None:
             return None
         inside = self.low is not None and self.high is not None and self.low <= self.paper <= self.high
@@ -66,11 +66,13 @@ class Measured:
 
 
 Cell = str | Measured | None
-"""None is a run that is missing."""
+"""None stands for a missing run."""
 
 
 @dataclass(frozen=True)
 class Row:
+    """A row of a table."""
+
     label: str
     cells: Sequence[Cell]
     beyond: bool = False
@@ -79,13 +81,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
+    """A table with a column of labels."""
+
     title: str
     columns: Sequence[str]
-    """Without that of the labels."""
+    """Without the column of labels."""
     rows: Sequence[Row]
     note: str = ""
     corner: str = ""
-    """What stands above the labels."""
+    """The text above the labels."""
 
     @property
     def measured(self) -> list[Measured]:
@@ -94,20 +98,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Statement:
-    """Something the paper says, or that we found, and what our numbers say to it."""
+    """Something that the paper says or that we found, and what our numbers say about it."""
 
     text: str
     verdict: Verdict
     evidence: str
     at_last_step: bool = False
-    """Whether what falls short, ours or what ours is compared with, might not with more training steps."""
+    """Whether more training steps might have made the worse of the two better."""
 
     @property
     def is_marked(self) -> bool:
         return self.at_last_step and self.verdict != "undecided"
 
     @property
-    def told(self) -> str:
+    def marked_evidence(self) -> str:
         """The evidence, with a dagger where more training might change it."""
         return f"{self.evidence} {DAGGER}" if self.is_marked else self.evidence
 
@@ -123,7 +127,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """Panels side by side, one a metric."""
+    """Panels side by side, one for each metric."""
 
     x_label: str
     panels: dict[str, list[Series]]
@@ -133,7 +137,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Dumbbells:
-    """Ours and the paper's, connected, one row a model."""
+    """Ours and the paper's, connected, one row for each model."""
 
     x_label: str
     rows: list[tuple[str, Measured]]
@@ -141,7 +145,7 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Slopes:
-    """Places on the left and on the right, connected, one line a model."""
+    """Places on the left and on the right, connected, one line for each model."""
 
     left: str
     right: str
@@ -150,6 +154,8 @@ class Slopes:
 
 @dataclass(frozen=True)
 class HeatMap:
+    """One attention map."""
+
     title: str
     weights: list[list[float]]
 
@@ -165,6 +171,8 @@ class HeatMaps:
 
 @dataclass(frozen=True)
 class Figure:
+    """A chart with its caption."""
+
     name: str
     """Of the file."""
     caption: str
@@ -172,8 +180,8 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What an experiment shows of one data set."""
+class Findings:
+    """What an experiment shows for one data set."""
 
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What results say: the runs of a case found among the lines, its numbers with intervals, and comparisons."""
+"""What results say: the runs of a case found among the lines, their numbers with intervals, and comparisons."""
 
 import json
 import math
@@ -12,23 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
-from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, Facts
-from bert4rec.paper.report.layout import Measured, Verdict
-from bert4rec.paper.report.luck import Uncertainty, uncertainty_of, uncertainty_of_one_seed
+from bert4rec.evaluation.significance import (
+    NONE,
+    Difference,
+    Sample,
+    Uncertainty,
+    compare_samples,
+    pooled_uncertainty,
+)
+from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, DatasetFacts
+from bert4rec.paper.reporting.layout import Measured, Verdict
 from bert4rec.training.results import JUDGED, ranks_path, read_ranks
 
 Line = Mapping[str, Any]
-LuckOfSeeds = Mapping[tuple[str, str], Uncertainty]
+SeedUncertainties = Mapping[tuple[str, str], Uncertainty]
 """What is usual for one run on a data set, by protocol and metric."""
 
 
 @dataclass(frozen=True)
-class Found:
+class SeedResults:
     """The finished runs of one case on one data set: one line a seed."""
 
     folder: Path
     lines: tuple[Line, ...]
-    usual_luck: LuckOfSeeds = field(default_factory=dict)
+    usual: SeedUncertainties = field(default_factory=dict)
+    """For cases with one seed."""
 
     def values(self, metric: str, protocol: str = "sampled") -> list[float]:
         return [line["metrics"][protocol][metric] for line in self.lines]
@@ -36,41 +44,40 @@ class Found:
     def mean(self, metric: str, protocol: str = "sampled") -> float:
         return float(np.mean(self.values(metric, protocol)))
 
-    def luck_with_seeds(self, metric: str, protocol: str) -> Uncertainty:
-        """Own where there are several seeds, otherwise what is usual. A model that only counts has none."""
-        if "training" not in self.lines[0]["config"]:
-            return Uncertainty()
-        if len(self.lines) > 1:
-            return uncertainty_of(self.values(metric, protocol))
-        return self.usual_luck.get((protocol, metric), Uncertainty())
-
-    def luck_with_users(self, metric: str, protocol: str) -> Uncertainty | None:
-        """None where it is not known: neither standard errors nor ranks were kept."""
-        written = [line.get("standard_errors") for line in self.lines]
-        if all(written):
-            return Uncertainty(float(np.mean([each[protocol][metric] for each in written if each])) ** 2)
-        values = self.per_user(metric, protocol)
-        return None if values is None else uncertainty_of(values)
-
     def measured(self, metric: str, protocol: str = "sampled", paper: float | None = None) -> Measured:
-        users, value = self.luck_with_users(metric, protocol), self.mean(metric, protocol)
-        if users is None:
+        """The mean with its interval over users and seeds, beside the paper's number."""
+        sample = self.sample(metric, protocol, by_user=False)
+        value = sample.mean
+        if not sample.knows_users:
             return Measured(value, None, None, paper, self.at_last_step)
-        margin = (users + self.luck_with_seeds(metric, protocol)).margin
+        margin = (sample.over_users() + sample.over_seeds(self.usual_for(metric, protocol))).margin
         return Measured(value, value - margin, value + margin, paper, self.at_last_step)
+
+    def sample(self, metric: str, protocol: str, *, by_user: bool = True) -> Sample:
+        """What comparisons need. The values of each user are read if wanted, or if there are no standard errors."""
+        written = [
+            line["standard_errors"][protocol][metric] for line in self.lines if line.get("standard_errors")
+        ]
+        error = Uncertainty(float(np.mean(written)) ** 2) if len(written) == len(self.lines) else None
+        users = self._per_user(metric, protocol) if by_user or error is None else None
+        has_seed = "training" in self.lines[0]["config"]
+        return Sample(self.values(metric, protocol), users, error, has_seed)
+
+    def usual_for(self, metric: str, protocol: str) -> Uncertainty:
+        return self.usual.get((protocol, metric), NONE)
 
     @property
     def at_last_step(self) -> bool:
-        """Whether every run ended because its steps were used up, with validation at its best.
+        """Whether the last validation was the best in every run, so that more steps might have given more.
 
-        One seed that was best earlier shows that there were steps enough. A model that only counts has no steps.
+        One seed that was best earlier shows that there were enough steps. A model that only counts has no steps.
         """
         return all(
             line["steps"] == line["config"].get("training", {}).get("steps", math.inf) for line in self.lines
         )
 
-    def per_user(self, metric: str, protocol: str) -> NDArray[np.float64] | None:
-        """The mean over seeds for each test user, or None where ranks were not kept."""
+    def _per_user(self, metric: str, protocol: str) -> NDArray[np.float64] | None:
+        """The mean over seeds for each test user, or None if ranks were not kept."""
         ranks = [read_ranks(self.folder, line) for line in self.lines]
         kept = [getattr(each, protocol) for each in ranks if each is not None]
         if len(kept) < len(ranks):
@@ -79,63 +86,19 @@ class Found:
         return mean
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One case less another."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    base: float
-    """The other's number."""
-
-    @property
-    def share(self) -> float:
-        """The difference as a share of the other's number."""
-        return self._relative(self.difference)
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """The ends of the interval, as shares of the other's number."""
-        return self._relative(self.low), self._relative(self.high)
-
-    def _relative(self, value: float) -> float:
-        return value / self.base if self.base else math.nan
-
-    @property
-    def direction(self) -> int:
-        """1 or -1 where the interval lies on one side of zero, otherwise 0."""
-        return (self.low > 0) - (self.high < 0)
-
-
-def compare(one: Found, other: Found, metric: str, protocol: str = "sampled") -> Comparison | None:
-    """Paired over the test users where ranks of both were kept; otherwise by the luck of each with its users.
-
-    The luck of both with their seeds comes on top. None where nothing is known of the users.
-    """
-    users = _users_of_both(one, other, metric, protocol)
-    if users is None:
+def compare(
+    one: SeedResults, other: SeedResults, metric: str, protocol: str = "sampled"
+) -> Difference | None:
+    """As `bert4rec.compare` does it, from the lines and ranks of results. None if nothing is known about the users."""
+    samples = one.sample(metric, protocol), other.sample(metric, protocol)
+    if not all(sample.knows_users for sample in samples):
         return None
-    luck = users + one.luck_with_seeds(metric, protocol) + other.luck_with_seeds(metric, protocol)
-    base = other.mean(metric, protocol)
-    difference = one.mean(metric, protocol) - base
-    return Comparison(
-        difference, difference - luck.margin, difference + luck.margin, luck.p(difference), base
-    )
+    return compare_samples(*samples, usual=one.usual_for(metric, protocol))
 
 
-def _users_of_both(one: Found, other: Found, metric: str, protocol: str) -> Uncertainty | None:
-    values = one.per_user(metric, protocol), other.per_user(metric, protocol)
-    if values[0] is not None and values[1] is not None and len(values[0]) == len(values[1]):
-        return uncertainty_of(values[0] - values[1])
-    lucks = one.luck_with_users(metric, protocol), other.luck_with_users(metric, protocol)
-    return None if lucks[0] is None or lucks[1] is None else lucks[0] + lucks[1]
-
-
-def judge_direction(comparisons: Iterable[Comparison | None], expected: int = 1) -> Verdict:
-    """Of a statement "the one is better (1) or worse (-1) than the other": what all these comparisons say together."""
-    directions = [0 if each is None else each.direction for each in comparisons]
+def judge_direction(differences: Iterable[Difference | None], expected: int = 1) -> Verdict:
+    """On the statement "the one is better (1) or worse (-1) than the other": what all differences say together."""
+    directions = [0 if each is None else each.direction for each in differences]
     if directions and all(each == expected for each in directions):
         return "reproduced"
     return "not reproduced" if -expected in directions else "undecided"
@@ -146,33 +109,33 @@ Index = dict[tuple[str, ...], dict[int, Line]]
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the results hold of one data set."""
+    """All results of one data set."""
 
-    facts: Facts
+    facts: DatasetFacts
     folder: Path
     quick: bool = False
     index: Index = field(default_factory=dict)
     statistics: Line = field(default_factory=dict)
-    """Empty where nobody wrote them down."""
+    """Empty if unknown."""
     titles: dict[str, str] = field(default_factory=dict)
     """Of the items that a report shows: number → title."""
-    usual_luck: LuckOfSeeds = field(default_factory=dict)
+    usual: SeedUncertainties = field(default_factory=dict)
 
     def find(
         self, case: Case, *, stage: str = "refit", part: str = "test", kind: str = "result"
-    ) -> Found | None:
-        """The runs of a case: the same model and exactly its settings, whatever version of the code made them."""
+    ) -> SeedResults | None:
+        """The runs of a case: the same model and exactly the same settings, from any version of the code."""
         config = case.config(self.facts.family, quick=self.quick).as_dict()
         address = _address(kind, case.model, case.variant, config, stage, part)
         by_seed = self.index.get(address, {})
         lines = tuple(by_seed[seed] for seed in sorted(by_seed))
-        return Found(self.folder, lines, self.usual_luck) if lines else None
+        return SeedResults(self.folder, lines, self.usual) if lines else None
 
     def stages(self, case: Case) -> list[tuple[Line | None, Line]]:
         """The selection and the refit of each run of a case.
 
-        What the selection's model did on the test items was written with the refit. Its line for the validation items
-        may be of another run with the same settings, and counts only where there is no other.
+        The selection's line for the test items was written with the refit. Its line for the validation items may belong
+        to another run with the same settings, so it counts only if there is no other.
         """
         selections: dict[int, Line] = {}
         for part in ("valid", "test"):
@@ -184,7 +147,7 @@ class Evidence:
     def measured(
         self, case: Case, metric: str, *, protocol: str = "sampled", paper: float | None = None
     ) -> Measured | None:
-        """A number of a case; None where its runs are missing."""
+        """A number of a case; None if its runs are missing."""
         run = self.find(case)
         return run.measured(metric, protocol, paper) if run else None
 
@@ -203,22 +166,22 @@ class Results:
     data: list[Evidence]
     """One a data set: the paper's first, in its order."""
     quick: bool
-    """Whether all of it is from `--quick`."""
+    """Whether all lines are of quick runs."""
     left_out: int
-    """Quick lines found among real ones, and ignored."""
+    """How many lines of quick runs were found among real ones and ignored."""
     benches: list[Line]
-    """Of no data set: what `bench train --json` and the benchmarks printed."""
+    """What `bench train --json` and the benchmarks printed; it belongs to no data set."""
     code_versions: list[str]
     without_ranks: int
-    """Results on the test items that can be compared with others only as a whole, not user by user."""
+    """How many results cannot be compared with others user by user."""
 
     def benches_with(self, name: str) -> list[Line]:
-        """Each kind of benchmark has a field of its own: shape, recommend or serve."""
+        """The lines of one kind of benchmark, by the field that only this kind has: shape, recommend or serve."""
         return [line for line in self.benches if name in line]
 
 
 def gather(folder: Path, lines: Iterable[Line]) -> Results:
-    """Sort lines by data set and case. Of lines that say the same thing twice, the later counts."""
+    """Sort lines by data set and case. If two lines are about the same run, the later one counts."""
     everything = list(lines)
     quick = bool(everything) and all(line.get("quick") for line in everything)
     kept = [line for line in everything if bool(line.get("quick")) == quick]
@@ -242,7 +205,7 @@ def _place(name: str) -> int:
 
 
 def _evidence(folder: Path, judged: tuple[str, ...], lines: list[Line], *, quick: bool) -> Evidence | None:
-    """None where nothing says with what presets this data set was run."""
+    """None if it is unknown with which presets this data set was run."""
     name, checksum, candidates, protocol = judged
     statistics: Line = {}
     titles: dict[str, str] = {}
@@ -259,21 +222,21 @@ def _evidence(folder: Path, judged: tuple[str, ...], lines: list[Line], *, quick
     family = statistics.get("family", name)
     if family not in PAPER_NAMES:
         return None
-    facts = Facts(name, checksum, protocol, family, candidates)
-    return Evidence(facts, folder, quick, index, statistics, titles, _usual_luck(folder, index))
+    facts = DatasetFacts(name, checksum, protocol, family, candidates)
+    return Evidence(facts, folder, quick, index, statistics, titles, _usual(folder, index))
 
 
-def _usual_luck(folder: Path, index: Index) -> LuckOfSeeds:
-    """From every trained model with several seeds, as it was judged in the end."""
-    runs = [Found(folder, tuple(by_seed.values())) for by_seed in index.values()]
+def _usual(folder: Path, index: Index) -> SeedUncertainties:
+    """From every trained model with several seeds, as judged on the test items."""
+    runs = [SeedResults(folder, tuple(by_seed.values())) for by_seed in index.values()]
     trained = [run for run in runs if is_test(run.lines[0]) and "training" in run.lines[0]["config"]]
     return {
-        (protocol, metric): uncertainty_of_one_seed(run.values(metric, protocol) for run in trained)
+        (protocol, metric): pooled_uncertainty(run.values(metric, protocol) for run in trained)
         for protocol in ("sampled", "full")
         for metric in METRICS
     }
 
 
 def is_test(line: Line) -> bool:
-    """Whether it holds what a refitted model did on the test items."""
+    """Whether it is the result of a refitted model on the test items."""
     return "kind" not in line and (line["stage"], line["split"]) == ("refit", "test")
