@@ -70,7 +70,7 @@ def api_reference() -> str:
     functions = [name for name in names if inspect.isroutine(members[name])]
     return (
         "".join(_autodoc("Functions", "autofunction", functions))
-        + "".join(_autodoc("Classes", "autoclass", classes, ":members:", ":inherited-members: ABC"))
+        + "".join(_autodoc("Classes", "autoclass", classes, ":members:", ":inherited-members: ABC, Module, Sequence"))
         + "".join(_autodoc("Errors", "autoexception", errors))
     )
 

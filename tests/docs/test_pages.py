@@ -77,7 +77,7 @@ def test_every_name_of_the_library_on_a_page_exists(page: str) -> None:
     text = PAGES[page]
     python = [block.code for block in blocks_of(text) if block.language == "python"]
     for code in (*python, *inline_code(text)):
-        for path in re.findall(r"\bbert4rec((?:\.[A-Za-z_]\w*)+)", code):
+        for path in re.findall(r"(?<![\w/])bert4rec((?:\.[A-Za-z_]\w*)+)", code):
             thing: object = bert4rec
             for name in path.split(".")[1:]:
                 thing = member(thing, name)
