@@ -68,10 +68,13 @@ def api_reference() -> str:
     ]
     classes = [name for name in names if inspect.isclass(members[name]) and name not in errors]
     functions = [name for name in names if inspect.isroutine(members[name])]
-    return (
-        "".join(_autodoc("Functions", "autofunction", functions))
-        + "".join(_autodoc("Classes", "autoclass", classes, ":members:", ":inherited-members: ABC, Module, Sequence"))
-        + "".join(_autodoc("Errors", "autoexception", errors))
+    members_of = (":members:", ":inherited-members: ABC, Module, Sequence")
+    return "".join(
+        [
+            *_autodoc("Functions", "autofunction", functions),
+            *_autodoc("Classes", "autoclass", classes, *members_of),
+            *_autodoc("Errors", "autoexception", errors),
+        ]
     )
 
 
