@@ -162,18 +162,18 @@ class Interrupted(FakeWorker):
     def __init__(self, workers: "Interrupting", slot: Slot) -> None:
         super().__init__(workers, slot)
         self.all_at_work, self.checkpoints = workers.all_at_work, workers.checkpoints
-        self.marked_evidence, self.killed = threading.Event(), threading.Event()
+        self.told, self.killed = threading.Event(), threading.Event()
 
     def do(self, job: Job, hear: Callable[[dict[str, Any]], None]) -> Outcome:
         self.all_at_work.wait(timeout=20)
-        assert self.marked_evidence.wait(timeout=20)
+        assert self.told.wait(timeout=20)
         # Nothing to wait for where the runner is patient; one that is not has killed it by then.
         if not self.killed.wait(timeout=0.5):
             self.checkpoints.append(job.label)
         return Outcome("interrupted", "stopped with a checkpoint")
 
     def stop(self) -> None:
-        self.marked_evidence.set()
+        self.told.set()
 
     def kill(self) -> None:
         self.killed.set()

@@ -128,7 +128,10 @@ def test_a_new_model_or_a_newly_imported_module_changes_the_mark(package: Path) 
     (package / "training" / "extra.py").write_text("MORE = 1\n")
     assert mark_of(package) == mark, "nobody imports it"
     imported = edited(
-        package, "training/loop.py", "RATE = 0.1", "from bert4rec.training import extra\nRATE = 0.1"
+        package,
+        "training/loop.py",
+        "RATE = 0.1",
+        "from bert4rec.training import (\n    extra,\n)\nRATE = 0.1",
     )
     assert imported != mark
     (package / "models" / "another.py").write_text("WIDTH = 3\n")

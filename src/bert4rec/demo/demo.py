@@ -125,7 +125,7 @@ def run_demo(
     folder = Path(folder)
     for name in DEMO_MODELS:
         _clear(run_folder(folder, name), overwrite=overwrite)
-    context = RunContext(place(device), listener or Quiet(), should_stop=should_stop)
+    context = RunContext(place(device), listener or _Quiet(), should_stop=should_stop)
     dataset = _prepare(folder / "dataset", seed, overwrite=overwrite)
     context.listener.say(
         f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
@@ -146,7 +146,7 @@ def run_demo(
     return demo
 
 
-class Quiet:
+class _Quiet:
     """A listener that does nothing."""
 
     def stage(self, *_: object) -> None: ...

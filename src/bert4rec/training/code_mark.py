@@ -11,7 +11,6 @@ PACKAGE = Path(__file__).parents[1]
 ROOTS = ("training/train.py", "evaluation/judge.py", "models", "tasks")
 """Where results come from: these modules and folders, and every module of the package that they import."""
 NEUTRAL = {
-    "__init__",
     "artefact",
     "errors",
     "frames",
@@ -31,6 +30,8 @@ NEUTRAL = {
 report. The data and the complete settings are in every line of results anyway."""
 SKIPPED = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "module", "level"}
 """Fields of the syntax tree that do not decide results: types, and from where something is imported."""
+
+IMPORT = re.compile(r"^ *(?:from|import) bert4rec\.([\w.]+)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 
 
 @cache
@@ -73,13 +74,10 @@ def _is_neutral(path: Path) -> bool:
 
 def _imported_by(path: Path, package: Path) -> Iterator[Path]:
     """Modules of the package that a module imports, also inside functions."""
-    names = re.findall(
-        rb"^\s*(?:from|import)\s+bert4rec\.([\w.]+)(?:\s+import\s+(.*))?", path.read_bytes(), re.M
-    )
-    for module, members in names:
-        place = package.joinpath(*module.decode().split("."))
+    for module, members in IMPORT.findall(path.read_text(encoding="utf-8")):
+        place = package.joinpath(*module.split("."))
         # A member may be a module itself: `from bert4rec.tasks import ranking_losses`.
-        places = [place, *(place / name for name in re.findall(r"\w+", members.decode()))]
+        places = [place, *(place / name for name in re.findall(r"\w+", members))]
         yield from (each for each in (place.with_suffix(".py") for place in places) if each.is_file())
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SURE, LIKELY = 0.01, 0.05
 """Below these p-values the best system is surely, or probably, better than the second."""
-PROTOCOL_LABELS = {"sampled": "Up to 100 sampled negatives", "full": "Full ranking"}
+PROTOCOL_LABELS = {"sampled": "up to 100 sampled negatives", "full": "full ranking"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Winner:
 
     def sentence(self, metric: str) -> str:
         """Which system wins, by how much and how sure that is."""
-        label, (ours, theirs) = PROTOCOL_LABELS[self.protocol], self.values
+        label, (ours, theirs) = PROTOCOL_LABELS[self.protocol].capitalize(), self.values
         if ours == theirs:
             return f"{label}: no winner. {self.best} and {self.second} have the same {metric}."
         more = f", {ours / theirs - 1:+.1%}" if theirs else ""
@@ -197,9 +197,8 @@ class Comparison(Tabular):
         """The metrics as a table, the differences, and which system wins."""
         names = list(self.systems[0].metrics)
         width = max(len(system.name) for system in self.systems)
-        label = PROTOCOL_LABELS[self.protocol].lower()
         lines = [
-            f"{self.dataset}, {self.split} items, {label}",
+            f"{self.dataset}, {self.split} items, {PROTOCOL_LABELS[self.protocol]}",
             " ".join([" " * width, "seeds", *(f"{name:>8}" for name in names)]),
         ]
         for system in self.systems:

@@ -13,6 +13,7 @@ from bert4rec.frames import Tabular
 from bert4rec.paper.experiments.cases import Experiment
 from bert4rec.paper.experiments.index import EXPERIMENTS
 from bert4rec.paper.reporting.evidence import gather
+from bert4rec.paper.reporting.report import count
 from bert4rec.paper.reporting.report_text import findings_text
 from bert4rec.paper.runs.estimate import estimate, outline
 from bert4rec.paper.runs.jobs import Job, make_jobs
@@ -43,7 +44,7 @@ class ReproduceListener(RunnerListener, Protocol):
         """So many runs are about to be started."""
 
 
-class Quiet:
+class _Quiet:
     """A listener that does nothing."""
 
     def say(self, text: str) -> None: ...
@@ -183,7 +184,7 @@ def reproduce(
     listener
         Hears messages and how the runs are going. By default, nothing is shown.
     """
-    began, listener = time.monotonic(), listener or Quiet()
+    began, listener = time.monotonic(), listener or _Quiet()
     experiments = choose_experiments([names] if isinstance(names, str) else names)
     if jobs < 1:
         raise UsageError(f"`jobs` must be at least 1; got {jobs}.")
@@ -289,12 +290,13 @@ def _missing(
     marks = ledger.marks(any_code=any_code)
     todo = [job for job in everything if not job.is_done(marks)]
     done = len(everything) - len(todo)
-    listener.say(f"{_count(len(everything))}: {done:,} done, {len(todo):,} to do.")
-    by_other_code = sum(job.is_done(ledger.marks(any_code=True)) for job in todo)
+    listener.say(f"{count(len(everything), 'run')}: {done:,} done, {len(todo):,} to do.")
+    of_any_code = ledger.marks(any_code=True)
+    by_other_code = sum(job.is_done(of_any_code) for job in todo)
     if by_other_code:
         listener.say(
-            f"{_count(by_other_code)} to do were already done by another version of the code. They are repeated, and "
-            "the new results are shown. To use the old results, pass `any_code=True`."
+            f"{count(by_other_code, 'run')} to do were already done by another version of the code. They are repeated, "
+            "and the new results are shown. To use the old results, pass `any_code=True`."
         )
     return todo
 
@@ -307,7 +309,7 @@ def _estimate(
     untimed = [job for job in todo if not times.knows(job, placement.name)]
     if untimed:
         listener.say(
-            f"Trying a few steps of {_count(len(untimed))} that were never timed on {placement.name} …"
+            f"Trying a few steps of {count(len(untimed), 'run')} that were never timed on {placement.name} …"
         )
     return placement.name, estimate(untimed, datasets, placement)
 
@@ -330,7 +332,3 @@ def _statuses(
         return ReproducedRun(job, "failed" if reason else "done", reason=reason)
 
     return tuple(map(status_of, everything))
-
-
-def _count(runs: int) -> str:
-    return f"{runs:,} run{'' if runs == 1 else 's'}"
