@@ -68,7 +68,11 @@ def api_reference() -> str:
     ]
     classes = [name for name in names if inspect.isclass(members[name]) and name not in errors]
     functions = [name for name in names if inspect.isroutine(members[name])]
-    members_of = (":members:", ":inherited-members: ABC, Module, Sequence")
+    members_of = (
+        ":members:",
+        ":inherited-members: ABC, Module, Sequence",
+        ":exclude-members: __init__, __new__",
+    )
     return "".join(
         [
             *_autodoc("Functions", "autofunction", functions),
