@@ -44,7 +44,9 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # the changelog and the commands begin below their pages' titles
 
-autodoc_class_signature = "separated"  # objects come from functions: nobody types their constructors
+# Objects come from functions: nobody types their constructors.
+autodoc_class_signature = "separated"
+autodoc_default_options = {"exclude-members": "__init__, __new__"}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -68,11 +70,7 @@ def api_reference() -> str:
     ]
     classes = [name for name in names if inspect.isclass(members[name]) and name not in errors]
     functions = [name for name in names if inspect.isroutine(members[name])]
-    members_of = (
-        ":members:",
-        ":inherited-members: ABC, Module, Sequence",
-        ":exclude-members: __init__, __new__",
-    )
+    members_of = (":members:", ":inherited-members: ABC, Module, Sequence")
     return "".join(
         [
             *_autodoc("Functions", "autofunction", functions),
