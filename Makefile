@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs tables bench clean
 
 demo: $(READY)            ## what this project does, in a few minutes: built-in data, models, report
 	$(BIN)/bert4rec demo -o demo --overwrite
@@ -16,15 +16,22 @@ check: $(READY)           ## format, lint and types
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-format: $(READY)          ## mend what can be mended by machine
+format: $(READY)          ## fix what a machine can fix
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+docs: $(READY)            ## the documentation as web pages: docs/_build/html/index.html
+	$(BIN)/sphinx-build -q -W --keep-going --nitpicky docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+tables: $(READY)          ## write the tables of README.md and docs/results.md from results/
+	$(BIN)/python -m bert4rec.paper.reporting.summary results README.md docs/results.md
 
 bench: $(READY)           ## speed and memory on this machine
 	$(BIN)/python -m benchmarks
 
 clean:                    ## remove what the other targets made
-	rm -rf .venv demo bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo bench docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed"'

@@ -1,4 +1,4 @@
-"""The parts of the README that are made from results."""
+"""The parts of documents that are made from results."""
 
 import json
 from pathlib import Path
@@ -24,22 +24,24 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_marked_parts_are_replaced_and_nothing_else(results: Path, tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{marked('quality')}\nold\n{END}\nbetween\n{marked('speed')}\n{END}\nafter\n")
-    update(readme, results)
-    text, parts = readme.read_text(), make_parts(results)
+    first, second = tmp_path / "first.md", tmp_path / "second.md"
+    first.write_text(f"before\n{marked('quality')}\nold\n{END}\nbetween\n{marked('speed')}\n{END}\nafter\n")
+    second.write_text(f"{marked('runs')}\n{END}\n")
+    update(results, [first, second])
+    text, parts = first.read_text(), make_parts(results)
     assert text == (
         f"before\n{marked('quality')}\n{parts['quality']}\n{END}\nbetween\n"
         f"{marked('speed')}\n{parts['speed']}\n{END}\nafter\n"
     )
-    update(readme, results)
-    assert readme.read_text() == text
+    assert second.read_text() == f"{marked('runs')}\n{parts['runs']}\n{END}\n"
+    update(results, [first])
+    assert first.read_text() == text
 
 
-def test_a_mark_that_nobody_knows_or_that_does_not_end_is_an_error() -> None:
+def test_an_unknown_mark_and_one_without_an_end_are_errors() -> None:
     with pytest.raises(DataError, match="qualtiy"):
         fill(f"{marked('qualtiy')}\n{END}", {"quality": ""})
-    with pytest.raises(DataError, match="lacks its"):
+    with pytest.raises(DataError, match="is missing"):
         fill(f"{marked('quality')}\n no end", {"quality": ""})
 
 
@@ -52,6 +54,8 @@ def test_its_numbers_are_those_of_the_results(results: Path) -> None:
         assert f"**{run.mean('NDCG@10'):.4f}** ± " in part
         assert f"**{run.mean('HR@10', 'full'):.4f}** ± " in part
         assert "0.1862" in part
+    assert f"| Beauty | 0.1862 | **{run.mean('NDCG@10'):.4f}** ± " in parts["headline"]
+    assert f"| **{run.mean('NDCG@10', 'full'):.4f}** ± " in parts["headline"]
     assert "| 3 | NVIDIA H200 |" in parts["quality"]
     assert parts["baselines"].count("\n") == 12
     assert "SASRec trained with the exact softmax is above BERT4Rec" in parts["surprises"]
@@ -61,12 +65,14 @@ def test_its_numbers_are_those_of_the_results(results: Path) -> None:
 def test_time_to_the_paper_s_quality_is_an_upper_bound_where_no_run_had_the_device_to_itself(
     results: Path, tmp_path: Path
 ) -> None:
-    row = "| Beauty, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |"
-    assert row in make_parts(results)["times"]
+    parts = make_parts(results)
+    assert "| Beauty, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |" in parts["times"]
+    assert "| 35 s (NVIDIA H200) |" in parts["headline"]
     text = (results / "beauty.jsonl").read_text()
     (tmp_path / "beauty.jsonl").write_text(text.replace('"device_shared": false', '"device_shared": true'))
     bound = "| 0.1862 | 7,000 | at most 35 s | at most 35 s | NVIDIA H200, shared |"
     assert bound in make_parts(tmp_path)["times"]
+    assert "| at most 35 s (NVIDIA H200) |" in make_parts(tmp_path)["headline"]
 
 
 def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_path: Path) -> None:
@@ -76,6 +82,7 @@ def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_pat
     (tmp_path / "beauty.jsonl").write_text(text.replace('"train_seconds": 12.25', '"train_seconds": 50.0'))
     parts = make_parts(tmp_path)
     assert "seed" not in parts["times"]
+    assert "| – |" in parts["headline"]
     assert "| BERT4Rec | – |" in parts["runs"]
 
 

@@ -1,7 +1,7 @@
 """Tables about speed, from lines as the benchmarks print them."""
 
 from bert4rec.paper.reporting.report_text import table_text
-from bert4rec.paper.reporting.summary_speed import recommending_table, serving_table
+from bert4rec.paper.reporting.summary_speed import recommending_table, serving_table, speed_beside_paper
 
 
 def test_recommending_tells_what_was_measured_and_leaves_the_rest_empty() -> None:
@@ -52,3 +52,22 @@ def test_serving_tells_the_middle_of_its_turns() -> None:
         "| at four times the load | 1,700 answered a second, 12,000 times 503, 0 unanswered |",
     ):
         assert row in text
+
+
+def test_speed_beside_the_paper_is_that_of_the_fastest_device_that_was_timed_beside_a_plain_loop() -> None:
+    line = {"shape": "ml-1m", "dim": 64, "max_length": 200, "samples_per_second": 2918 * 10.0}
+    lines = [
+        {**line, "device": "a card", "ratio": 9.0},
+        {**line, "device": "a processor", "ratio": 9.0, "samples_per_second": 2918 / 2},
+        {**line, "device": "a large batch", "samples_per_second": 2918 * 99.0},
+        {
+            **line,
+            "device": "a shared card",
+            "ratio": 9.0,
+            "samples_per_second": 2918 * 50.0,
+            "device_shared": True,
+        },
+        {**line, "device": "another width", "ratio": 9.0, "dim": 256, "samples_per_second": 2918 * 70.0},
+    ]
+    assert speed_beside_paper("ML-1m", lines) == "10 times the paper's (a card)"
+    assert speed_beside_paper("Beauty", lines) == "–"

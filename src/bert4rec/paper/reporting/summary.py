@@ -1,4 +1,10 @@
-"""The parts of the README made from results: `python -m bert4rec.paper.reporting.summary README.md results`."""
+"""The parts of documents that are made from results: `python -m bert4rec.paper.reporting.summary results README.md …`.
+
+A document marks where a part goes, and where it ends:
+
+    <!-- quality: written by a command, do not edit -->
+    <!-- end -->
+"""
 
 import re
 import sys
@@ -8,15 +14,18 @@ from pathlib import Path
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
 from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
-from bert4rec.paper.reporting.evidence import Evidence, SeedResults
+from bert4rec.paper.reporting.evidence import Evidence, Line, SeedResults
 from bert4rec.paper.reporting.layout import Row, Table
 from bert4rec.paper.reporting.printed import printed
 from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
 from bert4rec.paper.reporting.summary_speed import (
+    GOAL,
+    paper_quality_time,
     recommending_table,
     runs_table,
     serving_table,
+    speed_beside_paper,
     times_table,
     training_table,
 )
@@ -28,10 +37,11 @@ SHOWN = ("HR@10", "NDCG@10", "MRR")
 
 
 def make_parts(folder: Path) -> dict[str, str]:
-    """Name of a part, as it stands in its mark → the Markdown."""
+    """Name of a part, as in its mark → its Markdown."""
     report = read_report(folder)
     data, benches_with = report.results.data, report.results.benches_with
     return {
+        "headline": table_text(headline_table(data, benches_with("shape"))),
         "quality": table_text(quality_table(data)),
         "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),
         "verdicts": verdict_table(report),
@@ -45,23 +55,39 @@ def make_parts(folder: Path) -> dict[str, str]:
     }
 
 
-def update(readme: Path, folder: Path) -> None:
-    """Write every part anew whose mark is in the README, between the mark and the next end."""
-    readme.write_text(fill(readme.read_text(encoding="utf-8"), make_parts(folder)), encoding="utf-8")
+def update(folder: Path, documents: Sequence[Path]) -> None:
+    """Rewrite every marked part of the documents, from the results in the folder."""
+    parts = make_parts(folder)
+    for document in documents:
+        document.write_text(fill(document.read_text(encoding="utf-8"), parts), encoding="utf-8")
 
 
 def fill(text: str, parts: dict[str, str]) -> str:
-    """The text with all marked parts replaced. A mark that nobody knows, or that does not end, is an error."""
+    """The text with all marked parts replaced. An unknown mark, or one without its end, is an error."""
     pieces = MARK.split(text)
     filled = [pieces[0]]
     for name, rest in zip(pieces[1::2], pieces[2::2], strict=True):
         if name not in parts or END not in rest:
             raise DataError(
-                f"The part {name!r} is not known, or lacks its {END}. Known parts: {', '.join(parts)}."
+                f"The part {name!r} is unknown, or its {END} is missing. Known parts: {', '.join(parts)}."
             )
         mark = f"<!-- {name}: written by a command, do not edit -->"
         filled.append(f"{mark}\n{parts[name]}\n{END}{rest.partition(END)[2]}")
     return "".join(filled)
+
+
+def headline_table(data: Sequence[Evidence], benches: Sequence[Line]) -> Table:
+    """BERT4Rec in one row a data set: quality beside the paper's, and how fast it is reached."""
+    rows = []
+    for evidence in data:
+        title, run = evidence.facts.title, evidence.find(BERT4REC)
+        theirs = printed("table2_overall", title, GOAL, BERT4REC.label)
+        if run is None or theirs is None:
+            continue
+        quality = [f"{theirs:.4f}", *(_spread(run, GOAL, protocol) for protocol in PROTOCOLS)]
+        rows.append(Row(title, [*quality, paper_quality_time(evidence), speed_beside_paper(title, benches)]))
+    columns = [f"{GOAL}, paper", "ours", "ours, all items", "the paper's level after", "training speed"]
+    return Table("", columns, rows)
 
 
 def quality_table(data: Sequence[Evidence]) -> Table:
@@ -122,4 +148,5 @@ def _spread(run: SeedResults, metric: str, protocol: str) -> str:
 
 
 if __name__ == "__main__":
-    update(Path(sys.argv[1]), Path(sys.argv[2]))
+    results, *paths = map(Path, sys.argv[1:])
+    update(results, paths)

@@ -1,4 +1,4 @@
-"""Tables of the README about speed: training, recommending, serving. Lines are those that benchmarks print."""
+"""Tables about speed: training, recommending, serving. Lines are those that the benchmarks print."""
 
 import math
 import statistics
@@ -15,35 +15,47 @@ GOAL = "NDCG@10"
 
 
 def times_table(data: Sequence[Evidence]) -> Table:
-    """Until validation first passes what the paper has on the test items, in the quickest run that was not interrupted.
+    """When validation first passed what the paper has on the test items, in the fastest uninterrupted run.
 
-    Of one that had the device to itself where there is one; that of any other is an upper bound.
+    A run that had the device to itself comes first; the time of any other is an upper bound.
     """
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
-    return Table("", columns, [row for evidence in data if (row := _time_to_the_papers(evidence))])
+    rows = []
+    for evidence in data:
+        if passed := _first_pass(evidence):
+            goal, line, validation = passed
+            times = [_since_start(line, each) for each in (validation, line["validations"][-1])]
+            device = line["device"] + (", shared" if line["device_shared"] else "")
+            cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
+            rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
+    return Table("", columns, rows)
 
 
-def _time_to_the_papers(evidence: Evidence) -> Row | None:
+def paper_quality_time(evidence: Evidence) -> str:
+    """The time of `times_table`, in one cell."""
+    passed = _first_pass(evidence)
+    return f"{_since_start(*passed[1:])} ({passed[1]['device']})" if passed else "–"
+
+
+def _first_pass(evidence: Evidence) -> tuple[float, Line, Line] | None:
+    """The paper's number, the line of the run, and its validation that passed it."""
     run = evidence.find(BERT4REC, stage="selection", part="valid")
     goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
     passed = [
-        (line, validation)
+        (goal, line, validation)
         for line in (run.lines if run and goal else ())
         for validation in line["validations"]
         if validation["value"] >= goal and is_whole(line, None)
     ]
-    if not passed:
-        return None
-    line, validation = min(passed, key=lambda pair: (pair[0]["device_shared"], pair[1]["command_seconds"]))
-    bound = "at most " if line["device_shared"] else ""
-    times = [f"{bound}{each['command_seconds']:.0f} s" for each in (validation, line["validations"][-1])]
-    device = line["device"] + (", shared" if line["device_shared"] else "")
-    cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
-    return Row(f"{evidence.facts.title}, seed {line['seed']}", cells)
+    return min(passed, key=lambda one: (one[1]["device_shared"], one[2]["command_seconds"]), default=None)
+
+
+def _since_start(line: Line, validation: Line) -> str:
+    return f"{'at most ' if line['device_shared'] else ''}{validation['command_seconds']:.0f} s"
 
 
 def runs_table(data: Sequence[Evidence]) -> Table:
-    """How long selection, refit and test of each model of Table 2 take at most: others used the GPU too."""
+    """How long selection, refit and test of each model of Table 2 take at most; some shared the GPU."""
     cases = overall_cases(data[0].facts) if data else []
     found = [[_shortest(each, case) for each in data] for case in cases]
     devices = Counter(line["device"] for lines in found for line in lines if line)
@@ -56,7 +68,7 @@ def runs_table(data: Sequence[Evidence]) -> Table:
 
 
 def _seconds(line: Line | None, usual: str) -> str:
-    """Of a whole run, and its device where it is not the usual one."""
+    """Of a whole run, with its device if that is not the usual one."""
     if line is None:
         return "–"
     elsewhere = f" ({line['device']})" if line["device"] != usual else ""
@@ -77,13 +89,7 @@ def training_table(lines: Sequence[Line]) -> Table:
     for line in lines:
         if line.get("device_shared"):
             continue
-        title = PAPER_NAMES.get(line["shape"], line["shape"])
-        lengths = printed("table4_max_length_d64", title, "N") or []
-        theirs = None
-        if line["dim"] == 64 and line["max_length"] in lengths:
-            place = lengths.index(line["max_length"])
-            theirs = printed("table4_max_length_d64", title, "samples_per_second_gtx1080ti", place)
-        speed = line["samples_per_second"]
+        title, theirs, speed = _title(line), _paper_speed(line), line["samples_per_second"]
         cells = [
             str(line["dim"]),
             str(line["batch_size"]),
@@ -95,6 +101,32 @@ def training_table(lines: Sequence[Line]) -> Table:
         rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
     columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
     return Table("", columns, rows, corner="shape")
+
+
+def speed_beside_paper(title: str, lines: Sequence[Line]) -> str:
+    """How many times as fast training is as the paper's, where a plain loop was timed in the same process."""
+    ratios = [
+        (line["samples_per_second"] / theirs, line["device"])
+        for line in lines
+        if _title(line) == title and "ratio" in line and not line.get("device_shared")
+        if (theirs := _paper_speed(line))
+    ]
+    return "{:,.0f} times the paper's ({})".format(*max(ratios)) if ratios else "–"
+
+
+def _title(line: Line) -> str:
+    shape: str = line["shape"]
+    return PAPER_NAMES.get(shape, shape)
+
+
+def _paper_speed(line: Line) -> float | None:
+    """Samples a second on the paper's GTX 1080 Ti, if it has a number for this width and length."""
+    lengths = printed("table4_max_length_d64", _title(line), "N") or []
+    if line["dim"] != 64 or line["max_length"] not in lengths:
+        return None
+    place = lengths.index(line["max_length"])
+    speed: float = printed("table4_max_length_d64", _title(line), "samples_per_second_gtx1080ti", place)
+    return speed
 
 
 def recommending_table(lines: Sequence[Line]) -> Table:

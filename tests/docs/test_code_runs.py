@@ -1,0 +1,103 @@
+"""The code of README, documentation and examples runs, block after block, as somebody would type it."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bert4rec
+from tests.docs.pages import PAGES, ROOT, blocks_of
+from tests.service.servers import running
+
+LANGUAGES = ("sh", "python")
+SHORT = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
+"""Trainings stop after a few steps. Nothing else is changed, but for the port of a service."""
+USUAL_ADDRESS = "http://127.0.0.1:8000"
+WITH_CODE = [
+    page
+    for page, text in PAGES.items()
+    if any(block.language in LANGUAGES and block.is_run for block in blocks_of(text))
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a reader works: a log, and nothing else."""
+    rows = [
+        f"u{user},i{(user + step) % 12},{date(2024, 1, 1) + timedelta(days=25 * step + user % 20)}"
+        for user in range(40)
+        for step in range(8)
+    ]
+    (tmp_path / "events.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    train: Callable[..., Any] = bert4rec.train
+
+    def train_shortly(*arguments: Any, settings: dict[str, Any] | None = None, **others: Any) -> Any:
+        return train(*arguments, settings={**(settings or {}), **SHORT}, **others)
+
+    monkeypatch.setattr(bert4rec, "train", train_shortly)
+
+
+class Shell:
+    """Runs commands; a service goes on until the page is done."""
+
+    def __init__(self, folder: Path, until_done: ExitStack) -> None:
+        self._folder, self._until_done = folder, until_done
+        self._address = ""
+
+    def run(self, line: str) -> None:
+        words = shlex.split(line, comments=True)
+        if words[:2] == ["bert4rec", "serve"]:
+            server = self._until_done.enter_context(running(self._folder / words[2], *words[3:]))
+            self._address = server.address
+            return
+        if words[:2] == ["bert4rec", "train"]:
+            words += [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
+        if words[0] == "curl":
+            assert words[-1].startswith(USUAL_ADDRESS)
+            words[-1] = words[-1].replace(USUAL_ADDRESS, self._address)
+            words[1:1] = ["--silent", "--show-error", "--fail-with-body"]
+        program = [sys.executable, "-m", "bert4rec"] if words[0] == "bert4rec" else words[:1]
+        run = subprocess.run(
+            [*program, *words[1:]], cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, f"{line}\n{run.stdout}{run.stderr}"
+
+
+@pytest.mark.usefixtures("short_trainings")
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_code_of_a_page_runs_in_order(page: str, folder: Path) -> None:
+    names: dict[str, Any] = {}
+    with ExitStack() as until_done:
+        shell = Shell(folder, until_done)
+        for block in blocks_of(PAGES[page]):
+            if block.language == "python" and block.is_run:
+                exec(compile(block.code, page, "exec"), names)
+            elif block.language == "sh" and block.is_run:
+                for line in block.code.splitlines():
+                    shell.run(line)
+
+
+@pytest.mark.parametrize("example", ["notebook.py", "tutorial.py"])
+def test_an_example_runs_as_a_script(example: str, folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / example)]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "item-00" in run.stdout, "something is recommended"
+
+
+def test_the_notebook_has_at_most_sixteen_lines() -> None:
+    lines = (ROOT / "examples" / "notebook.py").read_text().splitlines()
+    code = [line for line in lines if line.strip() and not line.startswith(("#", '"""'))]
+    assert len(code) <= 16
