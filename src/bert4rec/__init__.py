@@ -11,11 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert4rec.api.datasets import prepare
+    from bert4rec.api.runs import compare, load, train
     from bert4rec.data.dataset import Dataset
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
+    from bert4rec.evaluation.judge import Evaluation
     from bert4rec.models.model import SequenceEncoder, SequentialModel
     from bert4rec.models.settings import ModelSettings
+    from bert4rec.recommend.answers import Contribution, Explanation, Item, Recommendation, Recommendations
     from bert4rec.recommend.recommender import Recommender
+    from bert4rec.service import serve
+    from bert4rec.training.comparison import Comparison
+    from bert4rec.training.config import list_models, list_settings
+    from bert4rec.training.presets import list_presets
     from bert4rec.training.run import Run
     from bert4rec.training.specs import register
 
@@ -23,32 +31,62 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "Bert4RecError": "errors",
+    "Comparison": "training.comparison",
+    "Contribution": "recommend.answers",
     "DataError": "errors",
     "Dataset": "data.dataset",
+    "Evaluation": "evaluation.judge",
+    "Explanation": "recommend.answers",
+    "Item": "recommend.answers",
     "ModelSettings": "models.settings",
     "NotFoundError": "errors",
+    "Recommendation": "recommend.answers",
+    "Recommendations": "recommend.answers",
     "Recommender": "recommend.recommender",
     "Run": "training.run",
     "SequenceEncoder": "models.model",
     "SequentialModel": "models.model",
     "UsageError": "errors",
+    "compare": "api.runs",
+    "list_models": "training.config",
+    "list_presets": "training.presets",
+    "list_settings": "training.config",
+    "load": "api.runs",
+    "prepare": "api.datasets",
     "register": "training.specs",
+    "serve": "service",
+    "train": "api.runs",
 }
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
 __all__ = [
     "Bert4RecError",
+    "Comparison",
+    "Contribution",
     "DataError",
     "Dataset",
+    "Evaluation",
+    "Explanation",
+    "Item",
     "ModelSettings",
     "NotFoundError",
+    "Recommendation",
+    "Recommendations",
     "Recommender",
     "Run",
     "SequenceEncoder",
     "SequentialModel",
     "UsageError",
     "__version__",
+    "compare",
+    "list_models",
+    "list_presets",
+    "list_settings",
+    "load",
+    "prepare",
     "register",
+    "serve",
+    "train",
 ]
 
 

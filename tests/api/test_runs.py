@@ -221,7 +221,7 @@ def test_runs_are_compared_by_themselves_or_by_their_folders(dataset: Dataset, t
     by_run = compare(runs, other, metric="HR@3", split="valid")
     assert by_run == compare(*(run.path for run in runs), str(other.path), metric="HR@3", split="valid")
     expected = np.mean([(run.ranks("valid").sampled < 10).mean() for run in runs])
-    assert by_run["systems"][0]["metrics"]["HR@10"] == pytest.approx(float(expected))
+    assert by_run.systems[0].metrics["HR@10"] == pytest.approx(float(expected))
     with pytest.raises(UsageError, match="Two runs or more are required"):
         compare(other)
 

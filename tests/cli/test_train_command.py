@@ -15,7 +15,7 @@ from bert4rec.cli.evaluate_command import evaluate_command
 from bert4rec.cli.heartbeat import Heartbeat
 from bert4rec.cli.train_command import LiveLine, train_command
 from bert4rec.training.loop import Interrupted, TrainingProgress
-from bert4rec.training.presets import preset_names
+from bert4rec.training.presets import list_presets
 from bert4rec.training.run import Run
 from bert4rec.training.specs import MODELS
 from bert4rec.training.train import Throughput
@@ -129,7 +129,7 @@ def test_the_help_names_the_presets_that_there_are() -> None:
     for model in MODELS:
         suffixes = [suffix for suffix, names in owners.items() if model in names]
         also = {name + suffix for name in usual for suffix in suffixes}
-        assert set(preset_names(model)) == usual | {"demo"} | also
+        assert set(list_presets(model)) == usual | {"demo"} | also
 
 
 def test_a_line_of_progress_tells_all_in_80_columns(

@@ -13,7 +13,7 @@ from bert4rec.models.settings import ModelConfig
 from bert4rec.tasks.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
 from bert4rec.training.config import SECTIONS, choose_config, list_settings, make_config, settings_by_size
 from bert4rec.training.loop import Hooks, Loop
-from bert4rec.training.presets import load_preset, preset_names
+from bert4rec.training.presets import list_presets, load_preset
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, make_task, random_histories, tiny_config
@@ -42,12 +42,12 @@ def settings_of(model: str) -> dict[str, str]:
 
 @each_model
 def test_every_model_has_a_preset_for_each_data_set_and_for_the_demo(model: str) -> None:
-    assert set(preset_names(model)) >= {"ml-1m", "beauty", "steam", "ml-20m", "demo"}
+    assert set(list_presets(model)) >= {"ml-1m", "beauty", "steam", "ml-20m", "demo"}
 
 
 @pytest.mark.parametrize("suffix", ["-paper", "-small"])
 def test_bert4rec_also_comes_in_the_papers_own_values_and_small(suffix: str) -> None:
-    assert set(preset_names("bert4rec")) >= {
+    assert set(list_presets("bert4rec")) >= {
         f"{name}{suffix}" for name in ("ml-1m", "beauty", "steam", "ml-20m")
     }
 
@@ -91,7 +91,7 @@ def test_the_papers_own_values_are_those_of_the_paper_and_its_code(
 
 @pytest.mark.parametrize("model", ["sasrec", "gru4rec+"])
 def test_softmax_presets_compare_with_all_items_and_the_others_with_drawn_ones(model: str) -> None:
-    for name in set(preset_names(model)) - {"demo"}:
+    for name in set(list_presets(model)) - {"demo"}:
         objective = make_config(model, load_preset(model, name)).objective
         assert isinstance(objective, NextItemSettings)
         assert (objective.loss == "cross-entropy") == name.endswith("-softmax")
@@ -99,7 +99,7 @@ def test_softmax_presets_compare_with_all_items_and_the_others_with_drawn_ones(m
 
 @each_model
 def test_every_value_of_a_preset_is_a_setting_and_is_taken_over(model: str) -> None:
-    for name in preset_names(model):
+    for name in list_presets(model):
         config = make_config(model, load_preset(model, name)).as_dict()
         for section, keys in load_preset(model, name).items():
             assert keys.items() <= config[section].items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.errors import UsageError
-from bert4rec.training.presets import preset_names
+from bert4rec.training.presets import list_presets
 
 if TYPE_CHECKING:
     from bert4rec.training.config import Setting
@@ -56,7 +56,7 @@ def settings_command(
     print_table(["setting", preset or "default", "what it is"], rows, words=(0, 2))
     if preset is None and len(found) > 1:
         say(BY_SIZE)
-    say(f"Presets of {model}: {', '.join(preset_names(model)) or 'none'}.")
+    say(f"Presets of {model}: {', '.join(list_presets(model)) or 'none'}.")
 
 
 def settings_document() -> str:

@@ -13,7 +13,7 @@ Values = dict[str, dict[str, Any]]
 """Section → setting → value, as a file or a user wrote it."""
 
 
-def preset_names(model: str) -> list[str]:
+def list_presets(model: str) -> list[str]:
     """The presets of a model; a model of your own has none."""
     refuse_unknown(model)
     return list(_all_presets()[model])

@@ -226,6 +226,7 @@ class Run:
             Whether to show a progress bar; None shows one in notebooks.
         """
         require_torch()
+        from bert4rec.models.model import make_scorer
         from bert4rec.models.pop import Pop
         from bert4rec.training.device import place
 
