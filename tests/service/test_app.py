@@ -481,7 +481,7 @@ def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
     """What is made once and takes long for many items is there already."""
     opened = open_model(exported_model, threads=1)
     assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue))
-    assert "_norms" in vars(getattr(opened, "ranker", opened))
+    assert "_norms" in vars(opened.ranker)
 
 
 def test_info_models_and_health(client: TestClient, recommender: Recommender) -> None:

@@ -82,7 +82,7 @@ def test_runs_that_never_saw_a_test_item_are_compared_on_validation(plant: Plant
     for run, ranks in zip(runs, ([5, 5, 0], [1, 1, 0]), strict=True):
         save_ranks(run, "valid", Ranks(*[np.array(ranks, np.int32)] * 2))
         write_manifest(run, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
-    with pytest.raises(NotFoundError, match="valid"):
+    with pytest.raises(NotFoundError, match='`split="valid"`'):
         compare_runs(runs, metric="HR@5", protocol="full")
     found = compare_runs(runs, metric="HR@5", protocol="full", part="valid").as_dict()
     assert found["split"] == "valid"

@@ -108,7 +108,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
             watch(running, stage, marks)
             running.send_signal(signal.SIGKILL)
         assert running.returncode == -signal.SIGKILL
-        with pytest.raises(DataError, match=r"unfinished. Go on with: .* --resume"):
+        with pytest.raises(DataError, match=r"unfinished\. Continue it with `train\(\.\.\., resume=True\)`"):
             Run.open(folder)
         options = ["--resume"]
     with process(*command, "--resume") as running:
@@ -125,7 +125,7 @@ def test_ctrl_c_prints_the_command_that_finishes_the_run(
         running.send_signal(signal.SIGINT)
         _, messages = running.communicate()
     assert running.returncode == 130
-    assert "A checkpoint is written. Go on with:" in messages
+    assert "A checkpoint is written. Continue with:" in messages
     (command,) = (line for line in messages.splitlines() if line.startswith("  bert4rec train "))
     with process(*shlex.split(command)) as running:
         finish(running)
