@@ -160,8 +160,7 @@ class Application:
             status = response.status
             await _send(send, response, identity)
         finally:
-            self._metrics.requests.labels(route, status).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - began)
+            self._metrics.count_request(route, status, time.perf_counter() - began)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """ASGI's lifespan: start when told to, say so, and stop when told to."""
@@ -223,7 +222,7 @@ async def _unless_hung_up(work: Awaitable[Result], receive: Receive) -> Result:
         task.uncancel()
         raise ClientGoneError from None
     finally:
-        is_working = False  # it may have been called already, to run after this
+        is_working = False  # the callback may be scheduled already, and must not cancel what comes after
         watcher.remove_done_callback(on_disconnect)
         watcher.cancel()
 

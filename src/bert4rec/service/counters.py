@@ -25,6 +25,7 @@ class Metrics:
 
         disable_created_metrics()  # type: ignore[no-untyped-call]  # when each number was first counted: as many lines again
         self._registry = registry = CollectorRegistry()
+        self._of_routes: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.requests = Counter(
             "bert4rec_requests", "Requests answered.", ["route", "code"], registry=registry
         )
@@ -70,6 +71,15 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count one response. The metrics of a route are looked up once: that takes longer than to count."""
+        counter, histogram = self._of_routes.get((route, status), (None, None))
+        if counter is None or histogram is None:
+            counter, histogram = self.requests.labels(route, status), self.request_seconds.labels(route)
+            self._of_routes[route, status] = counter, histogram
+        counter.inc()
+        histogram.observe(seconds)
 
     def page(self) -> tuple[bytes, str]:
         """Everything in Prometheus's text format, of all workers together, and its media type."""

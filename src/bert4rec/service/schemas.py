@@ -147,7 +147,10 @@ class Options(RequestModel):
         None, description="Leave out the items of the history. By default as the model was evaluated."
     )
     exclude_items: list[ItemId] = Field(
-        default=[], max_length=MAX_CANDIDATES, description="Never recommend these."
+        default_factory=list,  # an empty list as the default would be copied for every request
+        max_length=MAX_CANDIDATES,
+        description="Never recommend these.",
+        json_schema_extra={"default": []},
     )
     candidates: list[ItemId] | None = Field(
         None, max_length=MAX_CANDIDATES, description="Recommend nothing but these."
@@ -229,13 +232,12 @@ class SearchRequest(ParametersModel):
     limit: SearchLimit = 20
 
 
-class HistoryRequest(ParametersModel):
+class UserRequest(ParametersModel):
     user_id: TextId
+
+
+class HistoryRequest(UserRequest):
     limit: HistoryLimit = MAX_HISTORY
-
-
-class ForgetRequest(ParametersModel):
-    user_id: TextId
 
 
 class ModelName(BaseModel):
@@ -253,8 +255,7 @@ class RecommendedItem(CatalogueItem):
 
 
 UnknownItems = Annotated[
-    list[str | int],
-    Field(description="Ids that the model does not know, as they were sent; they were skipped."),
+    list[str | int], Field(description="Ids the model does not know; they were skipped.")
 ]
 
 
