@@ -10,6 +10,7 @@ from torch import nn
 from bert4rec.data.dataset import Dataset
 from bert4rec.evaluation.significance import Difference
 from bert4rec.models.bert4rec import Norm
+from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.paper.experiments.table5 import CASES, VARIANTS, lay_out, same_direction, variant_spec
 from bert4rec.paper.reporting.evidence import gather
 from bert4rec.paper.runs.ledger import Ledger
@@ -43,7 +44,7 @@ def _plain(config: Any) -> nn.Module:
 
 def scores(model: Any, *history: int) -> torch.Tensor:
     with torch.inference_mode():
-        found: torch.Tensor = model(torch.tensor([[*history, ITEMS + 1]]))[:, 1:]
+        found: torch.Tensor = model.scores(model.queries(PaddedHistories(torch.tensor([history]))))[:, 1:]
     return found
 
 
@@ -78,11 +79,11 @@ def test_without_residuals_what_a_sub_layer_forgets_is_gone() -> None:
         with torch.no_grad():
             for layer in model.layers:
                 layer.attention_output.weight.zero_()
-        tokens = torch.tensor([[1, 2, 3, 4]])
+        tokens = torch.tensor([[1, 2, 3]])
         hidden: list[torch.Tensor] = []
         model.layers[0].register_forward_hook(lambda _module, _x, found, kept=hidden: kept.append(found))
         with torch.inference_mode():
-            model(tokens)
+            model.queries(PaddedHistories(tokens))
         first, *others = hidden[0][0]
         assert all(torch.allclose(first, other) for other in others) != remembers
 

@@ -13,7 +13,7 @@ from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, train_tiny
 
 POPULARITY = np.geomspace(1, 0.01, 30) / np.geomspace(1, 0.01, 30).sum()
-NO_BETTER = "of offering everybody what is popular"
+NO_BETTER = "of recommending the most popular items to everybody"
 UNDER_TRAINED = "may be under-trained. Raise training.steps above 12"
 
 
