@@ -15,7 +15,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from bert4rec.cli.threads import SPINS, usable_cores
+from bert4rec.cli.process import SPINS, usable_cores
 
 TURNS, SECONDS = 7, 1.0
 NEIGHBOURS = (0, 1, usable_cores())
@@ -94,9 +94,9 @@ def train() -> None:
     import numpy as np
     import torch
 
+    from bert4rec.api.bench import bench_config
     from bert4rec.data.dataset import Dataset
     from bert4rec.tasks.task import TaskInputs
-    from bert4rec.training.bench import bench_config
     from bert4rec.training.loop import Loop
     from bert4rec.training.specs import MODELS
     from bert4rec.world.world import World, WorldConfig

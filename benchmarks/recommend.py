@@ -25,16 +25,16 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from bert4rec.api.bench import MAX_LENGTH, synthetic_dataset
 from bert4rec.data.histories import Histories, training_histories
 from bert4rec.export.exporter import export_model
 from bert4rec.models.bert4rec import BERT4Rec
-from bert4rec.models.settings import ModelConfig
 from bert4rec.recommend.bulk import USERS_PER_PART, Request, recommend_file
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import by_rows
 from bert4rec.recommend.recommender import Question, Recommender
 from bert4rec.recommend.torch_engine import TorchEngine
-from bert4rec.training.bench import MAX_LENGTH, synthetic_dataset
+from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.device import Placement, place
 
 K = 10

@@ -181,8 +181,8 @@ def make(target: Path) -> None:
 
     from bert4rec.export.exporter import export_model
     from bert4rec.models.bert4rec import BERT4Rec
-    from bert4rec.models.settings import ModelConfig
     from bert4rec.recommend.catalogue import Catalogue
+    from bert4rec.settings.networks import ModelConfig
 
     model = BERT4Rec(NUM_ITEMS, ModelConfig(dim=DIM, max_length=MAX_LENGTH), torch.Generator().manual_seed(1))
     numbers = range(1, NUM_ITEMS + 1)

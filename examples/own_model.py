@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 import bert4rec
-from bert4rec.models.settings import ShareAboveZero
+from bert4rec.settings.networks import ShareAboveZero
 
 
 @dataclass(frozen=True)

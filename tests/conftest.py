@@ -85,7 +85,7 @@ def _export(folder: Path) -> None:
 
     from bert4rec.export.exporter import export_model
     from bert4rec.models.bert4rec import BERT4Rec
-    from bert4rec.models.settings import ModelConfig
+    from bert4rec.settings.networks import ModelConfig
 
     generator = torch.Generator().manual_seed(1)
     model = BERT4Rec(NUM_ITEMS, ModelConfig(dim=16, layers=1, heads=2, max_length=20), generator)

@@ -11,19 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
     from bert4rec.data.dataset import Dataset
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
     from bert4rec.evaluation.judge import Evaluation
     from bert4rec.models.model import SequenceEncoder, SequentialModel
-    from bert4rec.models.settings import ModelSettings
     from bert4rec.recommend.answers import Contribution, Explanation, Item, Recommendation, Recommendations
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.service import serve
-    from bert4rec.training.comparison import Comparison
-    from bert4rec.training.config import list_models, list_settings
-    from bert4rec.training.presets import list_presets
+    from bert4rec.settings.config import list_models, list_settings
+    from bert4rec.settings.networks import ModelSettings
+    from bert4rec.settings.presets import list_presets
     from bert4rec.training.run import Run
     from bert4rec.training.specs import register
 
@@ -31,14 +31,14 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "Bert4RecError": "errors",
-    "Comparison": "training.comparison",
+    "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
     "DataError": "errors",
     "Dataset": "data.dataset",
     "Evaluation": "evaluation.judge",
     "Explanation": "recommend.answers",
     "Item": "recommend.answers",
-    "ModelSettings": "models.settings",
+    "ModelSettings": "settings.networks",
     "NotFoundError": "errors",
     "Recommendation": "recommend.answers",
     "Recommendations": "recommend.answers",
@@ -48,9 +48,9 @@ _PLACES = {
     "SequentialModel": "models.model",
     "UsageError": "errors",
     "compare": "api.runs",
-    "list_models": "training.config",
-    "list_presets": "training.presets",
-    "list_settings": "training.config",
+    "list_models": "settings.config",
+    "list_presets": "settings.presets",
+    "list_settings": "settings.config",
     "load": "api.runs",
     "prepare": "api.datasets",
     "register": "training.specs",

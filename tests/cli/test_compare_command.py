@@ -5,7 +5,7 @@ from math import sqrt
 import pytest
 
 from bert4rec.cli.evaluate_command import compare_command
-from tests.training.test_comparison import WIDER, Plant, plant  # noqa: F401
+from tests.api.test_comparison import WIDER, Plant, plant  # noqa: F401
 
 
 def words_of(table: str, beginning: str) -> list[str]:

@@ -14,7 +14,7 @@ from bert4rec.data.splits import make_split
 from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
-from bert4rec.models.settings import PopConfig
+from bert4rec.settings.networks import PopConfig
 
 
 def bert4rec(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

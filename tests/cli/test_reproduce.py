@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from bert4rec.cli.report_command import report_command
-from bert4rec.cli.reproduce_command import Board, reproduce_command
+from bert4rec.cli.reproduce_command import Board, report_command, reproduce_command
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import Bert4RecError, NotFoundError

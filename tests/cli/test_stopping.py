@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from bert4rec.cli import stopping
-from bert4rec.cli.stopping import StopSwitch, end_in_time
+from bert4rec.cli.process import StopSwitch, end_in_time
 
 
 def endless() -> None:

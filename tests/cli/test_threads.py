@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.cli import threads
-from bert4rec.cli.threads import share_the_machine, usable_cores
+from bert4rec.cli.process import share_the_machine, usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,6 @@ def test_what_the_user_says_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torch_uses_as_many_threads_as_the_command_says() -> None:
-    program = "from bert4rec.cli.threads import *; share_the_machine(); import torch; print(torch.get_num_threads())"
+    program = "from bert4rec.cli.process import *; share_the_machine(); import torch; print(torch.get_num_threads())"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(run.stdout) == max(1, usable_cores() - 1)

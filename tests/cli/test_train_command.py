@@ -12,10 +12,9 @@ import pytest
 
 from bert4rec.artefact import held
 from bert4rec.cli.evaluate_command import evaluate_command
-from bert4rec.cli.heartbeat import Heartbeat
-from bert4rec.cli.train_command import LiveLine, train_command
+from bert4rec.cli.train_command import Heartbeat, LiveLine, train_command
+from bert4rec.settings.presets import list_presets
 from bert4rec.training.loop import Interrupted, TrainingProgress
-from bert4rec.training.presets import list_presets
 from bert4rec.training.run import Run
 from bert4rec.training.specs import MODELS
 from bert4rec.training.train import Throughput
@@ -153,7 +152,7 @@ def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyP
     now = [100.0]
     monkeypatch.setattr("bert4rec.cli.train_command.say", told.put)
     monkeypatch.setattr("bert4rec.cli.train_command.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("bert4rec.cli.heartbeat.SILENCE", 0.01)
+    monkeypatch.setattr("bert4rec.cli.train_command.SILENCE", 0.01)
     with LiveLine() as line:
         assert told.get(timeout=60) == "Getting ready."
         line.stage("selection", 800)

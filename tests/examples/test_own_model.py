@@ -14,10 +14,10 @@ import pytest
 import bert4rec
 from bert4rec.data.histories import Histories
 from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.models.settings import ModelSettings
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.settings.config import SECTIONS, choose_config, list_models, list_settings
+from bert4rec.settings.networks import ModelSettings
 from bert4rec.training import presets
-from bert4rec.training.config import SECTIONS, choose_config, list_models, list_settings
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Plan, Run

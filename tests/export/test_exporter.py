@@ -22,9 +22,9 @@ from bert4rec.errors import DataError, UsageError
 from bert4rec.export import exporter as export
 from bert4rec.export.exporter import export_model, export_run, sample_users
 from bert4rec.models.gru4rec import GRU4Rec
-from bert4rec.models.settings import GRUConfig
 from bert4rec.recommend.onnx_engine import MANIFEST
 from bert4rec.recommend.recommender import Item, Recommender
+from bert4rec.settings.networks import GRUConfig
 from bert4rec.training.run import Run
 from tests.conftest import MakeDataset, log_of
 from tests.recommend.tiny import untrained_run

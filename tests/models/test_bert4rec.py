@@ -12,10 +12,10 @@ from bert4rec.models.attention import PackedLayout, PaddedLayout, RecordingLayou
 from bert4rec.models.bert4rec import BERT4Rec, Layer
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import make_scorer
-from bert4rec.models.settings import ModelConfig
+from bert4rec.settings.networks import ModelConfig
+from bert4rec.settings.objectives import Cloze
 from bert4rec.tasks.batches import Batches, PackedBatch
 from bert4rec.tasks.cloze import MaskedItems, cloze_loss
-from bert4rec.tasks.objectives import Cloze
 from bert4rec.tasks.windows import cut_windows
 
 NUM_ITEMS = 11

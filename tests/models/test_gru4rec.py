@@ -5,7 +5,7 @@ import torch
 
 from bert4rec.models.gru4rec import GRU4Rec
 from bert4rec.models.history_batch import PaddedHistories
-from bert4rec.models.settings import GRUConfig
+from bert4rec.settings.networks import GRUConfig
 from tests.evaluation.tiny import dataset_of
 from tests.models.tiny import can_tell, fill, first_row, learns_the_cycle, untrained
 from tests.training.tiny import make_task, tiny_config

@@ -6,7 +6,7 @@ from bert4rec.data.splits import leave_one_out
 from bert4rec.evaluation.protocol import rank_targets
 from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
-from bert4rec.models.settings import PopConfig
+from bert4rec.settings.networks import PopConfig
 from tests.evaluation.tiny import dataset_of
 
 DATASET = dataset_of([[1, 1, 2, 3], [1, 2, 4, 3], [2, 1, 3, 5]], num_items=5)

@@ -12,7 +12,7 @@ from bert4rec.data.histories import Histories, histories_before
 from bert4rec.data.splits import leave_one_out
 from bert4rec.evaluation.protocol import Scorer
 from bert4rec.models.model import SequentialModel, make_scorer
-from bert4rec.training.config import make_config
+from bert4rec.settings.config import make_config
 from bert4rec.training.loop import Loop
 from bert4rec.training.specs import MODELS
 from tests.evaluation.tiny import dataset_of

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert4rec.api.comparison import compare_runs
 from bert4rec.evaluation.metrics import metric_per_user
 from bert4rec.evaluation.significance import NONE, Difference, Sample, Uncertainty, compare_over_users
 from bert4rec.paper.experiments.cases import BERT4REC
@@ -20,9 +21,8 @@ from bert4rec.paper.reporting.evidence import SeedResults, compare, gather, judg
 from bert4rec.paper.reporting.layout import RULES, Measured, Statement, text_of
 from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.runs.ledger import Ledger
-from bert4rec.training.comparison import compare_runs
+from tests.api.test_comparison import Plant, plant  # noqa: F401
 from tests.paper.fake import add_result, draw_ranks, facts_of, statistics_line, write_results
-from tests.training.test_comparison import Plant, plant  # noqa: F401
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from bert4rec.paper.experiments.cases import (
 )
 from bert4rec.paper.experiments.index import EXPERIMENTS, complete
 from bert4rec.paper.runs.jobs import Job, make_jobs, mark_of
+from bert4rec.settings.objectives import Cloze
 from bert4rec.tasks.cloze import MaskedItems
-from bert4rec.tasks.objectives import Cloze
 from tests.conftest import MakeDataset
 from tests.paper.fake import facts_of
 from tests.paper.tiny import pretended_job

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from bert4rec.cli.report_command import report_command
+from bert4rec.cli.reproduce_command import report_command
 from bert4rec.paper.experiments.index import EXPERIMENTS
 from bert4rec.paper.reporting.layout import DAGGER, DAGGER_RULE, Measured
 from bert4rec.paper.reporting.report import Report, Section, read_report, write_report

@@ -17,10 +17,10 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.history_batch import PaddedHistories
-from bert4rec.models.settings import ModelConfig
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import POPULAR, Recommendation, Recommender
 from bert4rec.recommend.torch_engine import TorchEngine
+from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.device import Placement
 from tests.conftest import MakeDataset
 from tests.recommend.tiny import highest_first, untrained_run

@@ -15,8 +15,8 @@ from bert4rec.data.histories import Histories
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.settings.config import make_config
 from bert4rec.training.checkpoint import save_tensors
-from bert4rec.training.config import make_config
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run
 from bert4rec.training.specs import MODELS
 

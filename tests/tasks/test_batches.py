@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.settings.objectives import Cloze
 from bert4rec.tasks.batches import Batches, BatchShape, PackedBatch, SequenceSamples, pack
 from bert4rec.tasks.cloze import MaskedItems
-from bert4rec.tasks.objectives import Cloze
 from bert4rec.tasks.windows import cut_windows
 
 NUM_ITEMS = 10_000

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bert4rec.errors import UsageError
+from bert4rec.settings.objectives import Cloze
 from bert4rec.tasks.batches import SequenceSamples
 from bert4rec.tasks.cloze import MaskedItems, shuffle_inside
-from bert4rec.tasks.objectives import Cloze
 
 
 def generator(seed: int = 0) -> torch.Generator:

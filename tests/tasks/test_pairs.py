@@ -6,7 +6,7 @@ import torch
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.data.splits import leave_one_out
-from bert4rec.tasks.objectives import Pairwise, Pointwise, SkippingPointwise
+from bert4rec.settings.objectives import Pairwise, Pointwise, SkippingPointwise
 from bert4rec.tasks.pairs import PairBatches
 from tests.evaluation.tiny import dataset_of
 from tests.training.tiny import CPU

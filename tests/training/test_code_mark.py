@@ -36,7 +36,7 @@ SMALL = {
     "evaluation/judge.py": "def judge(ranks):\n    return max(ranks)\n",
     "training/loop.py": LOOP,
     "training/train.py": "def train():\n    from bert4rec.training.loop import Loop\n    return Loop().run(1.0)\n",
-    "training/bench.py": "SECONDS = 3\n",
+    "api/bench.py": "SECONDS = 3\n",
 }
 
 
@@ -71,7 +71,7 @@ def edited(package: Path, name: str, before: str, after: str) -> str:
         ("training/loop.py", "is negative.", "must not be negative; pass `x=0` instead."),
         ("training/loop.py", "x * share + RATE", "(\n            x * share\n            + RATE\n        )"),
         ("training/loop.py", "share: float = 0.5", "share: float | int = 0.5"),
-        ("training/bench.py", "3", "4"),
+        ("api/bench.py", "3", "4"),
         ("errors.py", "...", "exit_code = 3"),
     ],
     ids=[

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bert4rec.errors import DataError, NotFoundError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.pop import Pop
-from bert4rec.models.settings import ModelConfig, PopConfig
-from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.settings.networks import ModelConfig, PopConfig
+from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.training import loop as loop_module
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.loop import Hooks, Interrupted, Loop, make_optimizer

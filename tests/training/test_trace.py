@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.training.config import make_config
+from bert4rec.settings.config import make_config
 from bert4rec.training.loop import Loop
 from bert4rec.world.shapes import Shape
 from bert4rec.world.world import World, WorldConfig

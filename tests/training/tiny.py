@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec, leave_one_out
+from bert4rec.settings.config import RunConfig, make_config
 from bert4rec.tasks.task import TaskInputs
-from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import TrainingProgress
 from bert4rec.training.run import Plan, Run, Stage

@@ -13,8 +13,8 @@ from bert4rec.evaluation.protocol import Protocol
 from bert4rec.extras import require_torch
 
 if TYPE_CHECKING:
+    from bert4rec.api.comparison import Comparison
     from bert4rec.recommend.recommender import Recommender
-    from bert4rec.training.comparison import Comparison
     from bert4rec.training.run import Run
     from bert4rec.training.train import Listener
     from bert4rec.training.watch import Callback
@@ -113,7 +113,7 @@ def train(
         # It may have moved since.
         plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
     else:
-        from bert4rec.training.config import choose_config
+        from bert4rec.settings.config import choose_config
 
         chosen = choose_config(opened, model, preset=preset, settings=settings or (), config=config)
         if folder is not None:
@@ -182,7 +182,7 @@ def compare(
     split
         "test", or "valid" while you are still choosing settings.
     """
-    from bert4rec.training.comparison import compare_runs
+    from bert4rec.api.comparison import compare_runs
     from bert4rec.training.run import Run
 
     listed = [[run] if isinstance(run, Run | str | Path) else list(run) for run in runs]

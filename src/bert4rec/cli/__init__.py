@@ -14,8 +14,7 @@ from cyclopts import App, CycloptsError
 
 from bert4rec import __version__
 from bert4rec.cli.console import complain, messages
-from bert4rec.cli.stopping import end_in_time
-from bert4rec.cli.threads import share_the_machine
+from bert4rec.cli.process import end_in_time, share_the_machine
 from bert4rec.errors import Bert4RecError
 
 
@@ -51,7 +50,7 @@ _COMMANDS = {
         "reproduce_command:reproduce_command",
         "Reproduce a table or figure of the paper, beside its numbers.",
     ),
-    "report": ("report_command:report_command", "Write a page of all results, beside the paper's."),
+    "report": ("reproduce_command:report_command", "Write a page of all results, beside the paper's."),
     "recommend": (
         "recommend_command:recommend_command",
         "Recommend items for a history, a user, or all users in a file.",
@@ -60,9 +59,9 @@ _COMMANDS = {
     "stats": ("prepare_command:stats_command", "Show what a dataset looks like."),
     "serve": ("serve_command:serve_command", "Answer requests for recommendations over HTTP."),
 }
-app.command("bert4rec.cli.bench_command:app", name="bench", help="Measure speed and memory on this machine.")
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary)
+app.command("bert4rec.cli.bench_command:app", name="bench", help="Measure speed and memory on this machine.")
 
 
 def main() -> None:

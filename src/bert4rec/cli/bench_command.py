@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from bert4rec.cli.console import print_json, print_table
-from bert4rec.cli.needs import require_torch
 from bert4rec.cli.prepare_command import Flag
+from bert4rec.extras import require_torch
 
 app = App(name="bench", help="Measure speed and memory on this machine.")
 
@@ -45,7 +45,7 @@ def train(
         Print the numbers as JSON.
     """
     require_torch()
-    from bert4rec.training.bench import bench_training
+    from bert4rec.api.bench import bench_training
     from bert4rec.training.device import place
 
     placement = place(device)

@@ -8,9 +8,9 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from bert4rec.cli.console import print_json, print_table, results, say, this_command
-from bert4rec.cli.needs import require_torch
 from bert4rec.cli.prepare_command import Flag, Seed
 from bert4rec.cli.train_command import LiveLine
+from bert4rec.extras import require_torch
 
 if TYPE_CHECKING:
     from bert4rec.demo.demo import Demo, Example
@@ -38,7 +38,7 @@ def demo_command(
     """
     began = time.perf_counter()
     require_torch()
-    from bert4rec.cli.stopping import StopSwitch
+    from bert4rec.cli.process import StopSwitch
     from bert4rec.demo.demo import run_demo
     from bert4rec.extras import require_exporters
 

@@ -1,4 +1,4 @@
-"""`bert4rec reproduce`."""
+"""`bert4rec reproduce` and `bert4rec report`."""
 
 import shlex
 import sys
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from bert4rec.cli.console import count, messages, print_table, results, say, this_command
-from bert4rec.cli.needs import require_torch
+from bert4rec.cli.console import count, messages, print_table, results, say, this_command, warn
 from bert4rec.cli.prepare_command import Flag
-from bert4rec.errors import Bert4RecError, UsageError
+from bert4rec.errors import Bert4RecError, NotFoundError, UsageError
+from bert4rec.extras import require_torch
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -219,3 +219,29 @@ class Board:
             text = f"{outcome.status.upper()}: {text}"
         took = f" ({outcome.seconds:.0f} s)" if outcome.seconds else ""
         say(f"[{progress.finished}/{progress.total}] {job.label}: {text}{took}. About {left} left.")
+
+
+def report_command(
+    results: Path = Path("results"), *, output: Annotated[Path, Parameter(alias="-o")] = Path("report")
+) -> None:
+    """Show every table and figure of the paper that was run, ours beside the paper's: a page, Markdown and figures.
+
+    Needs neither a GPU nor data. Says which runs are missing, and the command that makes them.
+
+    Parameters
+    ----------
+    results
+        The folder that `bert4rec reproduce` wrote to.
+    output
+        Folder to write to.
+    """
+    if not results.exists():  # Before PyTorch is loaded, which takes seconds.
+        raise NotFoundError(f"{results} does not exist; expected the results of `bert4rec reproduce`.")
+    require_torch()
+    from bert4rec.paper.reporting.report import report
+
+    written = report(results, output)
+    for warning in written.warnings:
+        warn(warning)
+    figures = f" and {count(len(written.figures), 'file')} of figures" if written.figures else ""
+    say(f"Wrote {written.page}, {written.text}{figures}.")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.errors import UsageError
-from bert4rec.training.presets import list_presets
+from bert4rec.settings.presets import list_presets
 
 if TYPE_CHECKING:
-    from bert4rec.training.config import Setting
+    from bert4rec.settings.config import Setting
 
 
 BY_SIZE = (
@@ -39,7 +39,7 @@ def settings_command(
     json
         Print the settings as JSON.
     """
-    from bert4rec.training.config import list_settings
+    from bert4rec.settings.config import list_settings
 
     if markdown:
         if preset or json or model != "bert4rec":
@@ -61,7 +61,7 @@ def settings_command(
 
 def settings_document() -> str:
     """The settings of all models as Markdown: what they have in common once, the rest model by model."""
-    from bert4rec.training.config import SECTIONS, list_settings
+    from bert4rec.settings.config import SECTIONS, list_settings
 
     parts = [
         "# Settings",

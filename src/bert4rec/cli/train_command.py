@@ -1,7 +1,9 @@
 """`bert4rec train`."""
 
 import shlex
+import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,9 +13,8 @@ from cyclopts import Parameter
 from bert4rec.api.runs import train
 from bert4rec.cli.console import count, messages, print_json, say, this_command
 from bert4rec.cli.evaluate_command import print_results
-from bert4rec.cli.heartbeat import Heartbeat
 from bert4rec.cli.prepare_command import Flag, Seed, SplitOptions
-from bert4rec.cli.stopping import StopSwitch
+from bert4rec.cli.process import StopSwitch
 from bert4rec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from bert4rec.training.loop import TrainingProgress
     from bert4rec.training.run import Stage
     from bert4rec.training.train import Throughput
+
+
+SILENCE = 30.0
+"""Seconds without a line after which one is due."""
 
 
 def train_command(
@@ -134,6 +139,33 @@ def _command_to_go_on(dataset: Path, output: Path, values: "dict[str, Any]", fla
     options = [str(word) for option, value in values.items() if value for word in (option, value)]
     options += [flag for flag, is_set in flags.items() if is_set]
     return shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume", *options])
+
+
+class Heartbeat:
+    """Says how things stand whenever half a minute has passed without a line."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._news, self._is_over = threading.Event(), False
+
+    def __enter__(self) -> "Heartbeat":
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._news.set()
+
+    def note(self) -> None:
+        """Something was said."""
+        self._news.set()
+
+    def _watch(self) -> None:
+        while not self._is_over:
+            if self._news.wait(SILENCE):
+                self._news.clear()
+            else:
+                self._tell()
 
 
 class LiveLine:

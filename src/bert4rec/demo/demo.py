@@ -22,9 +22,9 @@ from bert4rec.demo.demo_page import make_page
 from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.evaluation.protocol import Scorer
 from bert4rec.export.exporter import export_run
-from bert4rec.training.config import make_config
+from bert4rec.settings.config import make_config
+from bert4rec.settings.presets import load_preset
 from bert4rec.training.device import place
-from bert4rec.training.presets import load_preset
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.train import Listener, RunContext, train
 from bert4rec.world.world import World, WorldConfig, best_scores

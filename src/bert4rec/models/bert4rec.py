@@ -14,7 +14,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.models.attention import Layout, RecordingLayout
 from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
 from bert4rec.models.model import SequenceEncoder
-from bert4rec.models.settings import ModelConfig
+from bert4rec.settings.networks import ModelConfig
 
 INITIAL_STD = 0.02
 """Weights start from a normal distribution cut at two standard deviations, biases at 0 (authors' code)."""

@@ -14,7 +14,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import SequentialModel
-from bert4rec.models.settings import CaserConfig
+from bert4rec.settings.networks import CaserConfig
 
 
 class Caser(SequentialModel):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import SequentialModel
-from bert4rec.models.settings import FPMCConfig
+from bert4rec.settings.networks import FPMCConfig
 
 
 class FPMC(SequentialModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.model import SequenceEncoder
-from bert4rec.models.settings import GRUConfig
+from bert4rec.settings.networks import GRUConfig
 
 
 class GRU4Rec(SequenceEncoder):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import SequentialModel
-from bert4rec.models.settings import NCFConfig
+from bert4rec.settings.networks import NCFConfig
 
 PAIRS_AT_ONCE = 1 << 22
 """Pairs of user and item whose hidden layers are held at a time when all items are scored."""

@@ -13,7 +13,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import training_histories
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import SequentialModel
-from bert4rec.models.settings import PopConfig
+from bert4rec.settings.networks import PopConfig
 
 
 class Pop(SequentialModel):

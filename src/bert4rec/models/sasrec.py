@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import Layer, Norm, initialise
 from bert4rec.models.model import SequenceEncoder
-from bert4rec.models.settings import ModelConfig
+from bert4rec.settings.networks import ModelConfig
 
 
 class SASRec(SequenceEncoder):

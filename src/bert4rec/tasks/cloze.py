@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.model import SequenceEncoder, SequentialModel
+from bert4rec.settings.objectives import Cloze
 from bert4rec.tasks.batches import (
     Batches,
     BatchTargets,
@@ -20,7 +21,6 @@ from bert4rec.tasks.batches import (
     refuse_empty,
 )
 from bert4rec.tasks.losses import softmax_cross_entropy
-from bert4rec.tasks.objectives import Cloze
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.tasks.windows import cut_windows
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.model import SequenceEncoder, SequentialModel
+from bert4rec.settings.objectives import NextItemSettings
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
 from bert4rec.tasks.losses import softmax_cross_entropy
-from bert4rec.tasks.objectives import NextItemSettings
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.tasks.windows import Windows, cut_windows

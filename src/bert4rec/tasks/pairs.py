@@ -15,9 +15,9 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
+from bert4rec.settings.objectives import PairSettings
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import refuse_empty
-from bert4rec.tasks.objectives import PairSettings
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
 from bert4rec.tasks.task import TaskInputs
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.models.model import SequentialModel
-from bert4rec.tasks.objectives import ObjectiveSettings, RunConfig
+from bert4rec.settings.objectives import ObjectiveSettings, RunConfig
 
 Settings = TypeVar("Settings", bound=ObjectiveSettings)
 

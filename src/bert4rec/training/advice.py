@@ -5,7 +5,7 @@ from bert4rec.data.splits import Split
 from bert4rec.evaluation.judge import judge_among_negatives
 from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
-from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.settings.objectives import TrainingConfig
 
 SELECTION_METRIC = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""

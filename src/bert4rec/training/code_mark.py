@@ -19,12 +19,16 @@ NEUTRAL = {
     "data/stats",
     "evaluation/slices",
     "logs",
+    "progress",
+    "settings/presets",
+    "training/advice",
     "training/code_mark",
     "training/forecast",
-    "training/presets",
+    "training/plan",
+    "training/progress_log",
     "training/results",
     "training/run",
-    "training/tracking",
+    "training/watch",
 }
 """Modules and folders that training imports but that decide nothing: they read and write files, warn, predict and
 report. The data and the complete settings are in every line of results anyway."""

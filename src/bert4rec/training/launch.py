@@ -18,9 +18,8 @@ from bert4rec.training.device import place
 from bert4rec.training.plan import Plan, clear_run
 from bert4rec.training.results import append_results
 from bert4rec.training.run import Run
-from bert4rec.training.tracking import make_tracker
 from bert4rec.training.train import Listener, RunContext, train
-from bert4rec.training.watch import Callback, Watch
+from bert4rec.training.watch import Callback, Watch, make_tracker
 
 
 class TemporaryFolder:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.errors import DataError
-from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 

@@ -11,7 +11,7 @@ from bert4rec.artefact import refuse_existing, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.training.config import RunConfig, make_config
+from bert4rec.settings.config import RunConfig, make_config
 
 MANIFEST = "run.json"
 SCHEMA = 1

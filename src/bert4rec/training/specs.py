@@ -16,14 +16,14 @@ from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.models.ncf import NCF
 from bert4rec.models.pop import Pop
 from bert4rec.models.sasrec import SASRec
-from bert4rec.models.settings import ModelSettings
+from bert4rec.settings.config import SECTIONS, Sections
+from bert4rec.settings.networks import ModelSettings
+from bert4rec.settings.objectives import NextItem, ObjectiveSettings
+from bert4rec.settings.presets import add_model
 from bert4rec.tasks.cloze import ClozeTask
 from bert4rec.tasks.next_item import NextItemTask
-from bert4rec.tasks.objectives import NextItem, ObjectiveSettings
 from bert4rec.tasks.pairs import PairTask
 from bert4rec.tasks.task import CountingTask, Task, TaskInputs
-from bert4rec.training.config import SECTIONS, Sections
-from bert4rec.training.presets import add_model
 
 MakeTask = Callable[[SequentialModel, TaskInputs], Task]
 

@@ -27,7 +27,7 @@ from bert4rec.errors import DataError, UsageError
 from bert4rec.evaluation.judge import judge, judge_among_negatives, metrics_of, save_ranks
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.models.model import ModelScorer, make_scorer
-from bert4rec.tasks.objectives import TrainingConfig
+from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task, TaskInputs
 from bert4rec.training.advice import SELECTION_METRIC, warn_of_few_steps, warn_of_little_learned
 from bert4rec.training.checkpoint import load_tensors, save_tensors

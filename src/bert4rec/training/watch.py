@@ -1,12 +1,15 @@
 """Who watches a training: a callback, a live line in a notebook, a tracker."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
+from bert4rec.errors import UsageError
 from bert4rec.progress import is_notebook, is_shown
 from bert4rec.training.plan import Stage
 
@@ -14,11 +17,16 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.training.loop import TrainingProgress
-    from bert4rec.training.tracking import Tracker
     from bert4rec.training.train import Listener, Throughput
 
 log = logging.getLogger("bert4rec")
 _WARNING = "Warning: "
+
+
+class Tracker(Protocol):
+    """Takes numbers as training goes on."""
+
+    def __call__(self, name: str, value: float, step: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Watch:
         *,
         callback: Callback | None,
         listener: "Listener | None",
-        tracker: "Tracker",
+        tracker: Tracker,
         should_stop: Callable[[], bool] | None,
         progress: bool | None,
     ) -> None:
@@ -145,3 +153,26 @@ class Watch:
                 self._stopped = self._callback(status) is True or self._stopped
             except KeyboardInterrupt:
                 self._stopped = True
+
+
+@contextmanager
+def make_tracker(kind: Literal["tensorboard", "mlflow"] | None, folder: Path) -> Iterator[Tracker]:
+    """A tracker of this kind; None gives one that does nothing."""
+    if kind == "tensorboard":
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UsageError(
+                "`track=tensorboard` needs TensorBoard: pip install 'bert4rec[tensorboard]'."
+            ) from error
+        with SummaryWriter(str(folder / "tensorboard")) as writer:
+            yield writer.add_scalar
+    elif kind == "mlflow":
+        try:
+            import mlflow
+        except ImportError as error:
+            raise UsageError("`track=mlflow` needs MLflow: pip install 'bert4rec[mlflow]'.") from error
+        with mlflow.start_run(run_name=folder.name):
+            yield lambda name, value, step: mlflow.log_metric(name, value, step=step)
+    else:
+        yield lambda _name, _value, _step: None

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
-from bert4rec.training.config import RunConfig, make_config
-from bert4rec.training.presets import load_preset
+from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.presets import load_preset
 from bert4rec.training.specs import MODELS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bert4rec.paper.reporting.layout import (
     percent,
 )
 from bert4rec.paper.reporting.printed import METRICS_OF_FIGURES, paper, printed
-from bert4rec.training.presets import load_preset
+from bert4rec.settings.presets import load_preset
 
 WIDTHS = (16, 32, 64, 128, 256)
 SWEPT = {

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from bert4rec.evaluation.significance import Difference
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import BERT4Rec, Layer
-from bert4rec.models.settings import ModelConfig
 from bert4rec.paper.experiments.cases import SMALL_DEFAULT, Case, DatasetFacts, Experiment, small_case
 from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare
 from bert4rec.paper.reporting.layout import TOLERANCE, Findings, Row, Statement, Table, Verdict, percent
 from bert4rec.paper.reporting.printed import printed
+from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.specs import MODELS, ModelSpec
 
 METRIC = "NDCG@10"

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from bert4rec.api.datasets import prepare
 from bert4rec.data.dataset import MANIFEST, Dataset
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Tabular
@@ -266,22 +267,7 @@ def _dataset(name: str, folder: Path, listener: ReproduceListener, *, may_prepar
         listener.say(f"No dataset found at {path}. It would be downloaded first; that time is not counted.")
         return outline(name, path)
     listener.say(f"No dataset found at {path}. Preparing it.")
-    return prepare_named(name, path)
-
-
-def prepare_named(name: str, path: Path) -> Dataset:
-    """Download a named data set and prepare it as usual."""
-    from bert4rec.data.filters import Filters
-    from bert4rec.data.prepare import Recipe, prepare
-    from bert4rec.logs.log import encode
-    from bert4rec.sources.download import cache_folder
-    from bert4rec.sources.named import open_source
-
-    with open_source(name, None, cache=cache_folder()) as files:
-        log = encode(files.frames())
-        log = replace(log, item_columns=files.items(), notes=[*files.notes, *log.notes])
-        filters = Filters(min_item_actions=files.filters.min_item_actions, min_user_actions=5)
-        return prepare(log, path, name=name, recipe=Recipe(filters=filters), source=dict(files.provenance))
+    return prepare(name, path)
 
 
 def _missing(

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 
 import torch
 
+from bert4rec.api.bench import bench_windows, time_ours
 from bert4rec.artefact import held
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import Bert4RecError, DataError
@@ -31,7 +32,6 @@ from bert4rec.paper.experiments import figure2
 from bert4rec.paper.experiments.table5 import variant_spec
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
-from bert4rec.training.bench import bench_windows, time_ours
 from bert4rec.training.device import Placement, place
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.run import Run, Stage

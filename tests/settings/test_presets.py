@@ -1,7 +1,7 @@
 import pytest
 
 from bert4rec.errors import NotFoundError, UsageError
-from bert4rec.training.presets import load_preset, refuse_unknown
+from bert4rec.settings.presets import load_preset, refuse_unknown
 from bert4rec.training.specs import MODELS
 
 

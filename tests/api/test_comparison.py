@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert4rec.api.comparison import compare_runs, group_runs
 from bert4rec.artefact import write_manifest
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.evaluation.judge import save_ranks
 from bert4rec.evaluation.protocol import Ranks
-from bert4rec.training.comparison import compare_runs, group_runs
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run
 from tests.training.tiny import tiny_config
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING, Dataset
-from bert4rec.models.settings import ModelConfig
+from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.networks import ModelConfig
+from bert4rec.settings.objectives import Cloze, TrainingConfig
 from bert4rec.tasks.cloze import num_masked
-from bert4rec.tasks.objectives import Cloze, TrainingConfig
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.tasks.windows import Windows, cut_windows
-from bert4rec.training.config import RunConfig, make_config
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import STEPS_BEFORE_CAPTURE, Loop
 from bert4rec.training.specs import MODELS

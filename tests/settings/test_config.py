@@ -9,11 +9,11 @@ import pytest
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.models.settings import ModelConfig
-from bert4rec.tasks.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
-from bert4rec.training.config import SECTIONS, choose_config, list_settings, make_config, settings_by_size
+from bert4rec.settings.config import SECTIONS, choose_config, list_settings, make_config, settings_by_size
+from bert4rec.settings.networks import ModelConfig
+from bert4rec.settings.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
+from bert4rec.settings.presets import list_presets, load_preset
 from bert4rec.training.loop import Hooks, Loop
-from bert4rec.training.presets import list_presets, load_preset
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, make_task, random_histories, tiny_config
@@ -226,7 +226,7 @@ def test_settings_that_contradict_each_other_are_refused_with_their_values(
 def test_wrong_settings_are_refused_also_where_python_leaves_out_assertions() -> None:
     program = f"""
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.training.config import make_config
+from bert4rec.settings.config import make_config
 for model, setting, _ in {[*CONTRADICTIONS, ("bert4rec", "model.dim=0", "")]!r}:
     try:
         make_config(model, {{}}, [setting])

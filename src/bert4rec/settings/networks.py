@@ -1,6 +1,6 @@
 """The settings of each network: the section `model` of a configuration.
 
-Limits stand on the fields and are checked where a configuration is made (`training.config`); rules between fields are
+Limits stand on the fields and are checked where a configuration is made (`settings.config`); rules between fields are
 checked by the class. Needs no torch, so that a mistake is reported at once.
 """
 

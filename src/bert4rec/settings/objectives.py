@@ -1,6 +1,6 @@
 """What each way to learn can be told, and how the weights are found: sections `objective` and `training`.
 
-Limits stand on the fields; see `models.settings`. Needs no torch.
+Limits stand on the fields; see `settings.networks`. Needs no torch.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from bert4rec.errors import UsageError
-from bert4rec.models.settings import AboveZero, Count, ModelSettings, Share, ShareAboveZero, ZeroOrMore
+from bert4rec.settings.networks import AboveZero, Count, ModelSettings, Share, ShareAboveZero, ZeroOrMore
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.models.settings import (
+from bert4rec.settings.networks import (
     BPRMFConfig,
     CaserConfig,
     FPMCConfig,
@@ -22,7 +22,7 @@ from bert4rec.models.settings import (
     NCFConfig,
     PopConfig,
 )
-from bert4rec.tasks.objectives import (
+from bert4rec.settings.objectives import (
     BatchRanking,
     Cloze,
     NextItem,
@@ -33,8 +33,8 @@ from bert4rec.tasks.objectives import (
     SkippingPointwise,
     TrainingConfig,
 )
-from bert4rec.tasks.objectives import RunConfig as RunConfig  # noqa: PLC0414 (callers know it from here)
-from bert4rec.training.presets import Values, did_you_mean, load_preset, refuse_unknown
+from bert4rec.settings.objectives import RunConfig as RunConfig  # noqa: PLC0414 (callers know it from here)
+from bert4rec.settings.presets import Values, did_you_mean, load_preset, refuse_unknown
 
 if TYPE_CHECKING:
     from bert4rec.data.dataset import Dataset
