@@ -1,8 +1,8 @@
 import pytest
 
+from bert4rec.api import bench
 from bert4rec.api.bench import bench_training
 from bert4rec.cli.bench_command import train as bench_train
-from bert4rec.training import bench
 from bert4rec.training.device import place
 
 

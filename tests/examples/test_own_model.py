@@ -11,13 +11,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import bert4rec
 from bert4rec.data.histories import Histories
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.settings import presets
 from bert4rec.settings.config import SECTIONS, choose_config, list_models, list_settings
 from bert4rec.settings.networks import ModelSettings
-from bert4rec.training import presets
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Plan, Run
@@ -65,7 +64,6 @@ def train_it(
     return train(dataset, folder, plan, context)
 
 
-@pytest.mark.skipif(not hasattr(bert4rec, "train"), reason="the public functions are not there yet")
 def test_it_runs_as_a_script() -> None:
     done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True)
     assert "NDCG@10" in done.stdout

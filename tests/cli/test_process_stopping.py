@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from bert4rec.cli import stopping
+from bert4rec.cli import process
 from bert4rec.cli.process import StopSwitch, end_in_time
 
 
 def endless() -> None:
     """One operation that takes for ever, however politely it is asked to stop."""
-    stopping.SECONDS_TO_STOP = 0.0
+    process.SECONDS_TO_STOP = 0.0
     end_in_time()
     with StopSwitch(lambda: "How to go on."):
         announce()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.cli import threads
+from bert4rec.cli import process
 from bert4rec.cli.process import share_the_machine, usable_cores
 
 
@@ -32,7 +32,7 @@ def test_cores_are_counted_by_affinity_and_by_the_quota_of_a_container(
     affinity: int, quota: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
-    monkeypatch.setattr(threads, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(process, "QUOTA", tmp_path / "cpu.max")
     if quota:
         (tmp_path / "cpu.max").write_text(quota + "\n")
     assert usable_cores() == cores
@@ -40,7 +40,7 @@ def test_cores_are_counted_by_affinity_and_by_the_quota_of_a_container(
 
 @pytest.mark.parametrize(("cores", "used"), [(1, "1"), (2, "1"), (16, "15")])
 def test_a_core_is_left_to_others(cores: int, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "usable_cores", lambda: cores)
+    monkeypatch.setattr(process, "usable_cores", lambda: cores)
     share_the_machine()
     assert os.environ["OMP_NUM_THREADS"] == used
 
