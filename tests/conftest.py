@@ -33,6 +33,14 @@ def real_data() -> Path:
     return REAL_DATA
 
 
+SLOWEST = ("tests/demo/", "tests/cli/test_reproduce.py", "tests/docs/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests come first, so that two workers finish at about the same time."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOWEST))
+
+
 MakeDataset = Callable[..., Dataset]
 
 

@@ -94,7 +94,7 @@ def test_a_script_stays_quiet_but_for_warnings(
     train(dataset, tmp_path / "run", settings=TINY, device="cpu")
     assert capfd.readouterr().out == ""
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert any(text.startswith("Too little to judge a model by") for text in warned)
+    assert any(text.startswith("Too few users to judge a model") for text in warned)
     assert {record.name for record in caplog.records} == {"bert4rec"}
 
 

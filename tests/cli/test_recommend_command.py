@@ -191,7 +191,7 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
         (["run", "--history", "item-1", "--data", "data"], 2, "--data goes with --user"),
         (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data goes with --user"),
         (["run", "--history", "item-1", "--threads", "2"], 2, "`threads` applies to exported models only"),
-        (["run", "--input", "items.csv", "-o", "out.csv"], 3, "no column that looks like the user"),
+        (["run", "--input", "items.csv", "-o", "out.csv"], 3, "looks like the user"),
         (
             ["run", "--user", "nobody"],
             4,

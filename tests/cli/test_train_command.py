@@ -210,7 +210,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("evaluate NOWHERE", 4, "nowhere does not exist; expected a run"),
         ("compare DATA", 2, "Two runs or more are required"),
         ("compare NOWHERE DATA", 4, "nowhere does not exist; expected a run"),
-        ("report NOWHERE", 4, "nowhere does not exist; expected the folder that"),
+        ("report NOWHERE", 4, "nowhere does not exist; expected the results"),
         ("reproduce table3 --data DATA --seeds one", 2, "--seeds one: expected whole numbers"),
     ],
 )
@@ -242,7 +242,7 @@ def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
     [
         (["--set", "model.dimm=32"], "Did you mean model.dim?"),
         (["--set", "model.dim=-1"], "model.dim = -1: must be greater than or equal to 1."),
-        (["--set", "model.heads=3"], "dim 64 is no multiple of the 3 heads"),
+        (["--set", "model.heads=3"], "model.dim = 64 must be a multiple of model.heads = 3"),
         (["--model", "sasrek"], "Did you mean sasrec?"),
         (["--preset", "ml1m"], "Did you mean ml-1m?"),
     ],

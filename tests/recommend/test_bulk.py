@@ -389,21 +389,25 @@ def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender
 @pytest.mark.parametrize(
     ("table", "columns", "complaint"),
     [
-        ({"who": ["a"], "items": [["x"]]}, {}, "no column that looks like the user"),
-        ({"user": ["a"], "b": [["x"]], "c": [["y"]]}, {}, "found b, c. Name it with --item-col"),
+        ({"who": ["a"], "items": [["x"]]}, {}, "looks like the user"),
+        ({"user": ["a"], "b": [["x"]], "c": [["y"]]}, {}, "found b, c. Name it with `item`"),
         (
             {"user": [["a"]], "item": [["x"]]},
             {"item": "item"},
-            r"column 'user' holds List\(String\), not single ids",
+            r"column 'user' of .* holds List\(String\). Expected single ids",
         ),
-        ({"user": [{"a": 1}], "item": [["x"]]}, {}, r"column 'user' holds Struct.*, not single ids"),
-        ({"user": ["a"], "item": [{"x": 1}]}, {}, "not single ids"),
+        (
+            {"user": [{"a": 1}], "item": [["x"]]},
+            {},
+            r"column 'user' of .* holds Struct.*. Expected single ids",
+        ),
+        ({"user": ["a"], "item": [{"x": 1}]}, {}, "Expected single ids"),
         (
             {"user": ["a"], "items": [[["x"]]]},
             {},
-            r"column 'items' holds List\(List\(String\)\), not single ids",
+            r"column 'items' of .* holds List\(List\(String\)\). Expected single ids",
         ),
-        ({"user": ["a"], "thing": ["x"]}, {}, "no column that looks like the item"),
+        ({"user": ["a"], "thing": ["x"]}, {}, "looks like the item"),
         ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no users"),
     ],
 )

@@ -302,7 +302,6 @@ def test_a_run_agrees_with_its_own_scorer(name: str, dataset: Dataset, tmp_path:
 
 
 USER_MODELS: dict[str, dict[str, Any]] = {
-    "pop": {"actions": "all"},
     "bpr-mf": {"dim": 8},
     "ncf": {"dim": 8},
     "fpmc": {"dim": 8},

@@ -62,13 +62,25 @@ def _translate(code: str) -> str | None:
             return _ARGUMENTS.get(name) or _option(name)
         case ast.Call(args=[ast.Call(function, arguments, keywords)], keywords=[]):
             command = _COMMANDS.get(ast.unparse(function).removeprefix("bert4rec."))
-            is_simple = all(ast.unparse(argument) == "..." for argument in arguments)
-            words = _options(keywords) if is_simple else None
-            return None if command is None or words is None else " ".join(["bert4rec", command, *words])
+            given, words = _given(arguments), _options(keywords)
+            if command is None or given is None or words is None:
+                return None
+            name, *placeholders = command.split()
+            return " ".join(["bert4rec", name, *(given or placeholders), *words])
         case ast.Call(args=[]):
             words = _options(parameters.keywords)
             return " ".join(words) if words else None
     return None
+
+
+def _given(arguments: list[ast.expr]) -> list[str] | None:
+    """The argument of a command and its output folder; empty for `...`, None if they are not literals."""
+    if [ast.unparse(argument) for argument in arguments] in ([], ["..."]):
+        return []
+    if not all(isinstance(argument, ast.Constant) for argument in arguments):
+        return None
+    first, *folder = [shlex.quote(str(ast.literal_eval(argument))) for argument in arguments]
+    return [first, *(f"-o {each}" for each in folder)]
 
 
 def _options(keywords: list[ast.keyword]) -> list[str] | None:

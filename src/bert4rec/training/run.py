@@ -112,7 +112,9 @@ class Run:
         """
         folder = Path(path)
         if (folder / "config.json").is_file() and not (folder / MANIFEST).is_file():
-            raise DataError(f"{folder} is unfinished. Continue it with `train(..., resume=True)`.")
+            dataset = Plan.load(folder).dataset
+            given = f"{dataset!r}, {str(folder)!r}" if dataset else "..."
+            raise DataError(f"{folder} is unfinished. Continue it with `train({given}, resume=True)`.")
         manifest = read_manifest(folder, MANIFEST, kind="run", schema=SCHEMA)
         return cls(folder, Plan.load(folder), manifest)
 
