@@ -21,7 +21,7 @@ format: $(READY)          ## fix what a machine can fix
 	$(BIN)/ruff check --fix
 
 docs: $(READY)            ## the documentation as web pages: docs/_build/html/index.html
-	$(BIN)/sphinx-build -q -W --keep-going --nitpicky docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going --nitpicky docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 tables: $(READY)          ## write the tables of README.md and docs/results.md from results/

@@ -22,7 +22,7 @@ print(log.head())
 # %%
 titles = shop.items().select("id", "title")
 dataset = bert4rec.prepare(log, user="user", item="item", time="time", items=titles)
-print(dataset.num_users, "users,", dataset.num_items, "items,", dataset.num_actions, "actions")
+print(dataset)
 
 # %% [markdown]
 # What should you know before you trust numbers on this data?
