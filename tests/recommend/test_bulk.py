@@ -322,7 +322,9 @@ def leave_parts(shop: Recommender, request: Request) -> None:
 def test_parts_of_another_request_are_not_mixed_in(shop: Recommender, tmp_path: Path) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
     leave_parts(shop, Request(source, target, k=3, users_per_part=2))
-    for other in (Request(source, target, k=4), Request(source, target, k=3, exclude_seen=False)):
+    others: list[dict[str, Any]] = [{"k": 4}, {"exclude_seen": False}, {"allow": IDS}, {"deny": ["item-1"]}]
+    for each in others:
+        other = Request(source, target, **{"k": 3, "users_per_part": 2, **each})
         with pytest.raises(UsageError, match="another request"):
             recommend_file(shop, other)
     other_model = highest_first(IDS)
@@ -341,7 +343,9 @@ def test_a_folder_that_is_not_ours_is_neither_read_nor_removed(shop: Recommender
     request.parts.mkdir()
     (request.parts / "000000.parquet").write_text("precious")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"out\.parquet\.parts has no request\.json"):
+        with pytest.raises(
+            UsageError, match=r"parquet\.parts was not written by bert4rec: it has no request\.json"
+        ):
             recommend_file(shop, request, overwrite=overwrite)
     assert (request.parts / "000000.parquet").read_text() == "precious"
 
@@ -408,7 +412,11 @@ def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender
             r"column 'items' of .* holds List\(List\(String\)\). Expected single ids",
         ),
         ({"user": ["a"], "thing": ["x"]}, {}, "looks like the item"),
-        ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no users"),
+        (
+            {"user": pl.Series([], dtype=pl.String), "item": [], "time": []},
+            {},
+            "No users found in .*in.parquet",
+        ),
     ],
 )
 def test_a_table_of_another_shape_is_refused_with_what_was_found(
@@ -419,7 +427,7 @@ def test_a_table_of_another_shape_is_refused_with_what_was_found(
     request = Request(source, tmp_path / "out.parquet", columns=ColumnRequest(**columns))
     with pytest.raises(DataError, match=complaint):
         recommend_file(shop, request)
-    assert not request.target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
 def test_damaged_and_missing_files_are_named(shop: Recommender, tmp_path: Path) -> None:

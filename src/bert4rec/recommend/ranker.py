@@ -153,4 +153,4 @@ def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
 def join(rows: Sequence[Numbers]) -> Histories:
     """Rows of item numbers, end to end."""
     limits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Histories(rows[0] if len(rows) == 1 else np.concatenate(rows), limits[:-1], limits[1:])
+    return Histories(rows[0] if len(rows) == 1 else np.concatenate([NOTHING, *rows]), limits[:-1], limits[1:])

@@ -7,7 +7,7 @@
 Python, the command line and the service all come here, so they give the same answers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from bert4rec.recommend.answers import (
     POPULAR,
     Contribution,
     Explanation,
+    HistoriesByUser,
     History,
     Item,
     ItemId,
@@ -139,7 +140,7 @@ class Recommender:
 
     def recommend_many(
         self,
-        histories: "Iterable[History] | Mapping[ItemId, History] | Frame | Dataset",
+        histories: "Iterable[History] | HistoriesByUser | Frame | Dataset",
         k: int = 10,
         *,
         user: str | None = None,
@@ -155,8 +156,9 @@ class Recommender:
         Parameters
         ----------
         histories
-            A list of histories; a dict from users to histories; a frame (pandas, polars, Arrow, …) with a row for each
-            action, or with a row for each user and a list of items; or a dataset, for everybody in it.
+            A list of histories; a dict, or a pandas Series, from users to histories; a frame (pandas, polars, Arrow, …)
+            with a row for each action, or with a row for each user and a list of items; or a dataset, for everybody
+            in it.
         k
             How many items to recommend to each user, at most.
         user, item, time
@@ -223,6 +225,8 @@ class Recommender:
         separator: str | None = None,
         encoding: str | None = None,
         exclude_seen: bool | None = None,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
         overwrite: bool = False,
         progress: bool | None = None,
         callback: Callback | None = None,
@@ -250,6 +254,10 @@ class Recommender:
             Of text files that are not UTF-8, such as "latin-1".
         exclude_seen
             Whether to leave out items of the history; None: as the dataset was prepared.
+        allow
+            Recommend nothing but these items.
+        deny
+            Never recommend these items.
         overwrite
             Replace `target`, or the parts of another request.
         progress
@@ -267,6 +275,8 @@ class Recommender:
             Path(target),
             k=check_k(k),
             exclude_seen=exclude_seen,
+            allow=None if allow is None else as_list(allow, "allow"),
+            deny=() if deny is None else as_list(deny, "deny"),
             columns=ColumnRequest(user, item, time),
             hints=Hints(encoding, separator, time_format),
         )
@@ -279,8 +289,8 @@ class Recommender:
         k: int,
         *,
         exclude_seen: bool | None = None,
-        allow: Iterable[ItemId] | None = None,
-        deny: Iterable[ItemId] | None = None,
+        allow: Iterable[object] | None = None,
+        deny: Iterable[object] | None = None,
     ) -> tuple[Question, list[Id]]:
         """A question in the model's numbers, and the ids that the model does not know."""
         seen, unknown = self._history(history)
