@@ -221,6 +221,14 @@ def test_ids_may_have_blanks_around_them_and_whole_numbers_a_point(tmp_path: Pat
         assert pl.read_parquet(tmp_path / f"{name}.parquet")["item"].to_list() == [10]
 
 
+def test_lists_of_numbers_in_json_lines_are_read_in_parts(tmp_path: Path) -> None:
+    shop = highest_first(["10", "20", "30"], whole_numbers=True)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"user": {n}, "items": [{n}0]}}\n' for n in (1, 2, 3)))
+    tally = recommend_file(shop, Request(tmp_path / "in.jsonl", tmp_path / "out.csv", k=1, users_per_part=2))
+    assert (tally.users, tally.unknown) == (3, 0)
+    assert pl.read_csv(tmp_path / "out.csv")["item"].to_list() == [30, 30, 20]
+
+
 def test_a_log_is_read_as_its_hints_say(shop: Recommender, tmp_path: Path) -> None:
     rows = "user^^item^^day\nZoë^^item-2^^02/01/2024\nZoë^^item-1^^01/02/2024\n"
     (tmp_path / "in.txt").write_bytes(rows.encode("latin-1"))

@@ -243,13 +243,15 @@ def _of_equal_height(
     """
     import polars as pl
 
-    rest, count = empty, 0
-    for frame in frames:
-        rest = pl.concat([rest, frame], how="vertical_relaxed")
+    rest: pl.DataFrame | None = None
+    for frame in filter(len, frames):
+        rest = frame if rest is None else pl.concat([rest, frame], how="vertical_relaxed")
         while rest.height >= height:
             yield rest.head(height)
-            rest, count = rest.slice(height), count + 1
-    if rest.height or not count:
+            rest = rest.slice(height)
+    if rest is None:
+        yield empty
+    elif rest.height:
         yield rest
 
 

@@ -252,12 +252,8 @@ class Recommender:
             Between the fields of text files.
         encoding
             Of text files that are not UTF-8, such as "latin-1".
-        exclude_seen
-            Whether to leave out items of the history; None: as the dataset was prepared.
-        allow
-            Recommend nothing but these items.
-        deny
-            Never recommend these items.
+        exclude_seen, allow, deny
+            As in `recommend`.
         overwrite
             Replace `target`, or the parts of another request.
         progress
