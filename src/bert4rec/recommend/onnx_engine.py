@@ -7,7 +7,7 @@ attention.onnx   history [1, L] → how much the asked place looks at what, [lay
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
 bias.npy         [V]
 catalogue.json   ids, titles and counts of the items
-samples.json     histories of a few users for the service's page; only where asked for
+samples.json     histories of a few users for the service's page; only if requested
 """
 
 from collections.abc import Mapping
