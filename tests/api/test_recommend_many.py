@@ -71,8 +71,10 @@ def test_columns_can_be_named_and_belong_to_frames(shop: Recommender) -> None:
     renamed = ACTIONS.rename({"user_id": "wer", "item_id": "was", "timestamp": "wann"})
     named = shop.recommend_many(renamed, k=2, user="wer", item="was", time="wann")
     assert list(named) == list(shop.recommend_many(ACTIONS, k=2))
-    with pytest.raises(Bert4RecError, match="user"):
+    with pytest.raises(Bert4RecError, match="user") as caught:
         shop.recommend_many(renamed)
+    assert "the frame" in str(caught.value)
+    assert ".parquet" not in str(caught.value), "no file was passed"
     with pytest.raises(UsageError, match="columns of a frame"):
         shop.recommend_many([[10]], user="wer")
 
@@ -107,3 +109,21 @@ def test_a_file_gets_what_a_frame_gets(shop: Recommender, tmp_path: Path) -> Non
     assert pl.read_parquet(tmp_path / "out.parquet").equals(expected)
     with pytest.raises(UsageError, match="`overwrite=True`"):
         shop.recommend_file(tmp_path / "actions.parquet", tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("options", [{"allow": [60, 20, 7]}, {"deny": [60]}, {"allow": [], "deny": [8]}])
+def test_allow_and_deny_are_the_same_for_a_file(
+    options: dict[str, Any], shop: Recommender, tmp_path: Path
+) -> None:
+    LISTS.write_parquet(tmp_path / "lists.parquet")
+    tally = shop.recommend_file(tmp_path / "lists.parquet", tmp_path / "out.parquet", k=2, **options)
+    found = shop.recommend_many(LISTS, k=2, **options)
+    assert pl.read_parquet(tmp_path / "out.parquet").equals(found.to_polars().drop("title"))
+    assert tally.unknown_options == tuple(found.unknown_options)
+    assert found.unknown_options == [each for ids in options.values() for each in ids if each < 10]
+
+
+def test_a_text_is_not_a_list_of_allowed_items(shop: Recommender, tmp_path: Path) -> None:
+    LISTS.write_parquet(tmp_path / "lists.parquet")
+    with pytest.raises(UsageError, match="`deny`: expected a list of item ids; found the text '60'"):
+        shop.recommend_file(tmp_path / "lists.parquet", tmp_path / "out.parquet", deny="60")

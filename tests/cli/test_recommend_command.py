@@ -164,6 +164,18 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
         assert mine["score"].to_list() == pytest.approx([item["score"] for item in alone], abs=1e-4)
 
 
+def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
+    folder: Path, tmp_path: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--allow", "item-1,item-2,itm-3", "--deny", "item-2", "--no-exclude-seen"]
+    call("recommend", folder / "run", "--input", folder / "log.csv", "-o", tmp_path / "out.csv", *options)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "does not know 'itm-3'; skipped. Did you mean item-3 (Title of item-3)?" in said
+    assert pl.read_csv(tmp_path / "out.csv")["item"].unique().to_list() == ["item-1"]
+    call("recommend", folder / "run", "--user", "user-5", "--allow", "item-1", "--deny", "item-1")
+    assert "No items to recommend: all are excluded." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
@@ -173,23 +185,24 @@ def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
             2,
             "One of --history, --user and --input is required",
         ),
-        (["run", "--input", "log.csv"], 2, "--input and --output belong together"),
+        (["run", "--input", "log.csv"], 2, "--input requires --output"),
+        (["run", "--history", "item-1", "-o", "out.csv"], 2, "--output requires --input"),
         (["run", "--history", "item-1", "-k", "0"], 2, "`k`: expected a whole number of at least 1; found 0"),
         (["run", "--input", "log.csv", "-o", "out.txt"], 2, r"ends in \.parquet, \.csv, \.jsonl"),
         (["run", "--input", "log.csv", "-o", "items.csv"], 2, "`overwrite=True`"),
         (
-            ["run", "--input", "log.csv", "-o", "out.csv", "--allow", "item-1"],
+            ["run", "--input", "log.csv", "-o", "out.csv", "--json"],
             2,
-            "--allow, --deny and --json go",
+            "--json requires --history or --user",
         ),
         (
             ["run", "--history", "item-1", "--user-col", "user"],
             2,
-            "--time-col and --overwrite go with --input",
+            "--time-col and --overwrite require --input",
         ),
-        (["run", "--user", "user-1", "--overwrite"], 2, "--time-col and --overwrite go with --input"),
-        (["run", "--history", "item-1", "--data", "data"], 2, "--data goes with --user"),
-        (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data goes with --user"),
+        (["run", "--user", "user-1", "--overwrite"], 2, "--time-col and --overwrite require --input"),
+        (["run", "--history", "item-1", "--data", "data"], 2, "--data requires --user"),
+        (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data requires --user"),
         (["run", "--history", "item-1", "--threads", "2"], 2, "`threads` applies to exported models only"),
         (["run", "--input", "items.csv", "-o", "out.csv"], 3, "looks like the user"),
         (

@@ -261,6 +261,37 @@ def test_samples_are_the_newest_actions_of_users_from_all_over_the_dataset(make_
     assert len(sample_users(dataset)) == 4
 
 
+def test_ids_of_samples_keep_their_type() -> None:
+    dataset = Dataset.from_sequences(np.array([3, 1, 2, 2, 3], np.int32), np.array([0, 3, 5]))
+    assert sample_users(dataset) == [{"user_id": 0, "history": [3, 1, 2]}, {"user_id": 1, "history": [2, 3]}]
+
+
+@pytest.mark.parametrize("model", ["bert4rec", "sasrec"])
+@pytest.mark.parametrize("int8", [False, True])
+def test_matrices_of_the_shape_of_the_table_are_not_taken_for_it(
+    model: str, int8: bool, tmp_path: Path
+) -> None:
+    recipe = Recipe(filters=Filters(min_user_actions=1), num_negatives=5)
+    histories = random_histories(items=30, users=60)
+    dataset = prepare(log_of(histories), tmp_path / "dataset", name="ring", recipe=recipe)
+    dim = 8
+    assert dataset.num_items + 2 == 4 * dim, "as tall as the inner layer of a block is wide"
+    run = untrained_run(dataset, tmp_path / "run", model, dim=dim, layers=1, heads=2, max_length=MAX_LENGTH)
+    export_run(run, tmp_path / "model", int8=int8)
+    ours, theirs = Recommender.load(run.path), Recommender.load(tmp_path / "model")
+    scores = [scores_of(each.rank(["item-1", "item-2"], ours.catalogue.ids).items) for each in (ours, theirs)]
+    assert scores[0] == pytest.approx(scores[1], abs=0.5 if int8 else 1e-4)
+
+
+def test_a_transposed_copy_of_the_table_in_a_graph_is_an_error(tmp_path: Path) -> None:
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.save(tmp_path / "items.npy", table)
+    copy = onnx.numpy_helper.from_array(np.ascontiguousarray(table.T), "copy")
+    graph = onnx.helper.make_model(onnx.helper.make_graph([], "graph", [], [], [copy]))
+    with pytest.raises(RuntimeError, match=r"changed copy of the table of items: copy\."):
+        export._read_from_file(graph, table, tmp_path / "items.npy")
+
+
 def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) -> None:
     run = untrained_run(Dataset.open(pair.run.plan.dataset), tmp_path / "run", "sasrec")
     export_run(run, tmp_path / "model")

@@ -221,6 +221,14 @@ def test_ids_may_have_blanks_around_them_and_whole_numbers_a_point(tmp_path: Pat
         assert pl.read_parquet(tmp_path / f"{name}.parquet")["item"].to_list() == [10]
 
 
+def test_lists_of_numbers_in_json_lines_are_read_in_parts(tmp_path: Path) -> None:
+    shop = highest_first(["10", "20", "30"], whole_numbers=True)
+    (tmp_path / "in.jsonl").write_text("".join(f'{{"user": {n}, "items": [{n}0]}}\n' for n in (1, 2, 3)))
+    tally = recommend_file(shop, Request(tmp_path / "in.jsonl", tmp_path / "out.csv", k=1, users_per_part=2))
+    assert (tally.users, tally.unknown) == (3, 0)
+    assert pl.read_csv(tmp_path / "out.csv")["item"].to_list() == [30, 30, 20]
+
+
 def test_a_log_is_read_as_its_hints_say(shop: Recommender, tmp_path: Path) -> None:
     rows = "user^^item^^day\nZoë^^item-2^^02/01/2024\nZoë^^item-1^^01/02/2024\n"
     (tmp_path / "in.txt").write_bytes(rows.encode("latin-1"))
@@ -322,7 +330,9 @@ def leave_parts(shop: Recommender, request: Request) -> None:
 def test_parts_of_another_request_are_not_mixed_in(shop: Recommender, tmp_path: Path) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
     leave_parts(shop, Request(source, target, k=3, users_per_part=2))
-    for other in (Request(source, target, k=4), Request(source, target, k=3, exclude_seen=False)):
+    others: list[dict[str, Any]] = [{"k": 4}, {"exclude_seen": False}, {"allow": IDS}, {"deny": ["item-1"]}]
+    for each in others:
+        other = Request(source, target, **{"k": 3, "users_per_part": 2, **each})
         with pytest.raises(UsageError, match="another request"):
             recommend_file(shop, other)
     other_model = highest_first(IDS)
@@ -341,7 +351,9 @@ def test_a_folder_that_is_not_ours_is_neither_read_nor_removed(shop: Recommender
     request.parts.mkdir()
     (request.parts / "000000.parquet").write_text("precious")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match=r"out\.parquet\.parts has no request\.json"):
+        with pytest.raises(
+            UsageError, match=r"parquet\.parts was not written by bert4rec: it has no request\.json"
+        ):
             recommend_file(shop, request, overwrite=overwrite)
     assert (request.parts / "000000.parquet").read_text() == "precious"
 
@@ -408,7 +420,11 @@ def test_behind_a_link_the_file_is_replaced_and_the_link_stays(shop: Recommender
             r"column 'items' of .* holds List\(List\(String\)\). Expected single ids",
         ),
         ({"user": ["a"], "thing": ["x"]}, {}, "looks like the item"),
-        ({"user": pl.Series([], dtype=pl.String), "item": [], "time": []}, {}, "holds no users"),
+        (
+            {"user": pl.Series([], dtype=pl.String), "item": [], "time": []},
+            {},
+            "No users found in .*in.parquet",
+        ),
     ],
 )
 def test_a_table_of_another_shape_is_refused_with_what_was_found(
@@ -419,7 +435,7 @@ def test_a_table_of_another_shape_is_refused_with_what_was_found(
     request = Request(source, tmp_path / "out.parquet", columns=ColumnRequest(**columns))
     with pytest.raises(DataError, match=complaint):
         recommend_file(shop, request)
-    assert not request.target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
 def test_damaged_and_missing_files_are_named(shop: Recommender, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -314,10 +314,11 @@ def test_a_model_that_knows_only_its_users_says_how_to_ask_it(
     name: str, dataset: Dataset, tmp_path: Path
 ) -> None:
     recommender = Recommender.load(untrained_run(dataset, tmp_path / "run", name, **USER_MODELS[name]).path)
+    with pytest.raises(UsageError, match=r" cannot compare items.* Use a model such as BERT4Rec"):
+        recommender.similar("item-1")
     asked: list[Callable[[], object]] = [
         lambda: recommender.recommend(["item-1"]),
         lambda: recommender.rank(["item-1"], ["item-2"]),
-        lambda: recommender.similar("item-1"),
         lambda: recommender.explain(["item-1"], "item-2"),
         lambda: recommender.recommend_many([["item-1"]]),
     ]
@@ -350,6 +351,78 @@ def test_a_model_that_knows_only_its_users_answers_for_all_of_them(
         )
         assert (answer.used, answer.unknown_items) == (alone.used, alone.unknown_items)
         assert answer.fallback is None
+
+
+ALL_MODELS: dict[str, dict[str, Any]] = {
+    "pop": {"actions": "training"},
+    **USER_MODELS,
+    "gru4rec": {"dim": 16, "max_length": 8},
+    "gru4rec+": {"dim": 16, "max_length": 8},
+    "sasrec": {},
+    "bert4rec": {},
+}
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
+@pytest.mark.parametrize(
+    "options", [{}, {"exclude_seen": False, "deny": ["item-3"]}, {"allow": ["item-1", "item-2"]}]
+)
+def test_every_way_to_ask_a_model_gives_the_same_answer(
+    name: str, options: dict[str, Any], dataset: Dataset, tmp_path: Path
+) -> None:
+    recommender = Recommender.load(untrained_run(dataset, tmp_path / "run", name, **ALL_MODELS[name]).path)
+    ids = dataset.items()["id"]
+    users = dataset.users()["id"].to_list()
+    histories = [ids.gather(dataset.history(number) - 1).to_list() for number in range(len(users))]
+    asked = [
+        list(recommender.recommend_many(dataset, k=5, **options)),
+        [recommender.recommend_user(user, k=5, dataset=dataset, **options) for user in users],
+    ]
+    if name not in USER_MODELS:
+        asked += [
+            list(recommender.recommend_many(histories, k=5, **options)),
+            [recommender.recommend(history, k=5, **options) for history in histories],
+        ]
+    for answers in zip(*asked, strict=True):
+        for other in answers[1:]:
+            assert ids_of(other) == ids_of(answers[0])
+            assert replace(other, items=[]) == replace(answers[0], items=[])
+            scores = ([item.score for item in answer.items] for answer in (other, answers[0]))
+            assert next(scores) == pytest.approx(next(scores), abs=1e-4)
+
+
+def test_popularity_is_what_the_model_counted_not_what_the_log_holds(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    run = untrained_run(dataset, tmp_path / "run", "pop", actions="training")
+    recommender = Recommender.load(run.path)
+    actions = [item for number in range(dataset.num_users) for item in dataset.history(number)[:-1].tolist()]
+    counted = {recommender.catalogue.id_of(item): float(actions.count(item)) for item in actions}
+    for found in (
+        recommender.recommend(["item-1"], k=9),
+        recommender.recommend_many([["item-1"], ["item-2"]], k=9)[0],
+        recommender.rank(["item-1"], dataset.items()["id"].to_list()),
+    ):
+        assert (found.used, found.fallback) == (0, None)
+        assert [item.score for item in found.items] == [counted[item.item_id] for item in found.items]
+    explained = recommender.explain(["item-1"], "item-2")
+    assert (explained.item.score, explained.contributions, explained.fallback) == (
+        counted["item-2"],
+        [],
+        None,
+    )
+    with pytest.raises(UsageError, match="no item vectors that can be compared"):
+        recommender.similar("item-1")
+
+
+def test_a_recommender_is_shown_in_one_line(shop: Recommender) -> None:
+    assert repr(shop) == "Recommender('highest first', version 1, 6 items)"
+
+
+def test_an_unknown_user_of_sequences_in_memory_is_named(shop: Recommender) -> None:
+    dataset = Dataset.from_sequences(np.array([1, 2, 2, 1], np.int32), np.array([0, 2, 4]))
+    with pytest.raises(NotFoundError, match=r"Unknown user 'nobody'\. A known user is"):
+        shop.recommend_user("nobody", dataset=dataset)
 
 
 def test_a_user_of_the_dataset_is_a_history_to_models_that_take_one(dataset: Dataset, tmp_path: Path) -> None:

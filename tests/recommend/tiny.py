@@ -32,6 +32,7 @@ def untrained_run(dataset: Dataset, folder: Path, model: str = "bert4rec", **set
     for name, seed in (("selection", 1), ("model", 2)):
         generator = torch.Generator().manual_seed(seed)
         network = MODELS[model].build(dataset.num_users, dataset.num_items, config.model, generator)
+        network.count(dataset, dataset.offsets[1:] - 1)
         weights = network.state_dict()
         for tensor in weights.values():
             if tensor.is_floating_point():

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from bert4rec.errors import DataError
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.app import create_app
-from bert4rec.service.served_models import open_model
+from bert4rec.service.served_models import open_model, read_samples
 from tests.conftest import NUM_ITEMS
 from tests.service.application import HEALTH, assert_problem, event, post_events, settings_for
 from tests.service.servers import LARGE_ID, variant
@@ -142,11 +143,15 @@ def test_the_catalogue_is_searched_by_title(client: TestClient) -> None:
 
 def test_sample_users_come_with_the_model(exported_model: Path, tmp_path: Path) -> None:
     model = variant(exported_model, tmp_path / "model", "samples")
-    (model / "samples.json").write_text(json.dumps([{"user_id": "anna", "history": ["i3", "gone", "i1"]}]))
+    content = [{"user_id": "anna", "history": ["i3", "gone", "i1"]}, {"user_id": 7, "history": ["i2"]}]
+    (model / "samples.json").write_text(json.dumps(content))
     with TestClient(create_app(settings_for(model, tmp_path))) as client:
-        (sample,) = client.get("/v1/samples").json()["samples"]
-    assert sample["user_id"] == "anna"
-    assert [item["item_id"] for item in sample["history"]] == ["i3", "i1"]
+        samples = client.get("/v1/samples").json()["samples"]
+    assert [sample["user_id"] for sample in samples] == ["anna", 7]
+    assert [[item["item_id"] for item in sample["history"]] for sample in samples] == [["i3", "i1"], ["i2"]]
+    (model / "samples.json").write_text(json.dumps([{"user_id": None, "history": []}]))
+    with pytest.raises(DataError, match=r"samples\.json is damaged"):
+        read_samples(model)
 
 
 # What is kept

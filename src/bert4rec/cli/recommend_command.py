@@ -1,6 +1,7 @@
 """`bert4rec recommend`: for one history, for a user of the dataset, or for everybody in a file."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from bert4rec.errors import UsageError
 if TYPE_CHECKING:
     from bert4rec.recommend.answers import Recommendation
     from bert4rec.recommend.bulk import Tally
-    from bert4rec.recommend.catalogue import Catalogue
+    from bert4rec.recommend.catalogue import Catalogue, Id
 
 MOST_HINTS = 3
 """How many unknown items get a hint at what was meant. More of them mean another catalogue, not a typing error."""
@@ -54,22 +55,22 @@ def recommend_command(
     model
         A run that `bert4rec train` wrote, or a model that `bert4rec export` wrote.
     history
-        Item ids, oldest first, with commas between them; an id with a comma stands in double quotes.
+        Item ids, oldest first, separated by commas; write an id that has a comma in double quotes.
     user
-        Id of a user of the dataset; all that is known of them counts.
+        Id of a user of the dataset; the whole history in the dataset counts.
     source
-        A file with a list of items a user (Parquet, Feather, JSON Lines), a log as `prepare` takes it, or a dataset
-        folder.
+        A file with a list of items for each user (Parquet, Feather, JSON Lines), a log as `prepare` reads it, or a
+        dataset folder.
     output
         With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command continues.
     k
         How many items to recommend, at most.
     exclude_seen
-        Leave out what is in the history, or with --no-exclude-seen do not. [default: as `prepare --repeats` has it]
+        Leave out items of the history, or with --no-exclude-seen keep them. [default: as `prepare --repeats` has it]
     allow
-        Recommend nothing but these ids, with commas between them.
+        Recommend nothing but these item ids, separated by commas.
     deny
-        Never recommend these ids.
+        Never recommend these item ids, separated by commas.
     data
         With --user: the dataset, if it is not where the run was trained from.
     user_col
@@ -99,24 +100,25 @@ def recommend_command(
         raise UsageError("One of --history, --user and --input is required.")
     check_k(k)
     if (source is None) != (output is None):
-        raise UsageError("--input and --output belong together.")
-    if source is not None and (allow or deny or json):
-        raise UsageError("--allow, --deny and --json go with --history and --user.")
+        raise UsageError("--input requires --output." if output is None else "--output requires --input.")
+    if source is not None and json:
+        raise UsageError("--json requires --history or --user.")
     file_options = (user_col, item_col, time_col, time_format, separator, encoding)
     if source is None and (overwrite or any(said is not None for said in file_options)):
         raise UsageError(
-            "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite go with "
-            "--input."
+            "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite "
+            "require --input."
         )
     if user is None and data is not None:
-        raise UsageError("--data goes with --user.")
+        raise UsageError("--data requires --user.")
     if source is not None and output is not None:
         from bert4rec.recommend.bulk import Request
 
         Request(source, output).check_target(overwrite=overwrite)  # before anything is loaded
         try:
             with progress("Recommending", "users") as report:
-                tally = load(model, device=device, threads=threads).recommend_file(
+                recommender = load(model, device=device, threads=threads)
+                tally = recommender.recommend_file(
                     source,
                     output,
                     k,
@@ -127,6 +129,8 @@ def recommend_command(
                     separator=separator,
                     encoding=encoding,
                     exclude_seen=exclude_seen,
+                    allow=_ids(allow),
+                    deny=_ids(deny),
                     overwrite=overwrite,
                     progress=False,
                     callback=report,
@@ -134,7 +138,7 @@ def recommend_command(
         except KeyboardInterrupt:
             say("What is finished is kept: the same command continues from here.")
             raise
-        _print_tally(tally, output)
+        _print_tally(tally, output, recommender.catalogue)
         return
     recommender = load(model, device=device, threads=threads)
     allowed, denied = _ids(allow), _ids(deny)
@@ -152,7 +156,8 @@ def recommend_command(
         _print(found, recommender.catalogue)
 
 
-def _print_tally(tally: "Tally", output: Path) -> None:
+def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
+    _warn_of_unknown(tally.unknown_options, catalogue)
     if tally.resumed:
         say(f"{count(tally.resumed, 'user')} had been answered before.")
     if tally.unknown:
@@ -164,16 +169,21 @@ def _print_tally(tally: "Tally", output: Path) -> None:
     say(f"Wrote {output}: {count(tally.users, 'user')}.")
 
 
+def _warn_of_unknown(ids: Sequence["Id"], catalogue: "Catalogue") -> None:
+    if not ids:
+        return
+    near = filter(None, map(catalogue.near, map(str, ids[:MOST_HINTS])))
+    meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
+    hint = f" Did you mean {meant}?" if meant else ""
+    warn(f"The model does not know {', '.join(map(repr, ids))}; skipped.{hint}")
+
+
 def _print(found: "Recommendation", catalogue: "Catalogue") -> None:
-    if found.unknown_items:
-        near = filter(None, map(catalogue.near, map(str, found.unknown_items[:MOST_HINTS])))
-        meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
-        hint = f" Did you mean {meant}?" if meant else ""
-        warn(f"The model does not know {', '.join(map(repr, found.unknown_items))}; skipped.{hint}")
+    _warn_of_unknown(found.unknown_items, catalogue)
     if found.fallback:
         warn("No known item in the history: these are the most popular ones.")
     if not found.items:
-        say("Nothing is left to recommend.")
+        say("No items to recommend: all are excluded.")
         return
     # Popularity is a count.
     form, measure = (",.0f", "actions") if found.fallback else (".4f", "score")

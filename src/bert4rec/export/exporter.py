@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec import __version__
@@ -26,7 +27,6 @@ from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.onnx_engine import MANIFEST, SCHEMA
-from bert4rec.recommend.torch_engine import load_sequential
 from bert4rec.training.run import Run
 
 if TYPE_CHECKING:
@@ -53,9 +53,8 @@ def export_run(
     overwrite: bool = False,
 ) -> None:
     """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
-    model = load_sequential(run, "final", torch.device("cpu"))
     export_model(
-        model,
+        run.load_model("final", torch.device("cpu")),
         Catalogue.read_table(run.path / "items.parquet"),
         target,
         name=run.plan.dataset_name,
@@ -67,13 +66,13 @@ def export_run(
 
 
 def sample_users(dataset: Dataset, count: int = 6, longest: int = 12) -> list[dict[str, Any]]:
-    """The newest actions of users from all over the dataset, as the page offers them."""
+    """The newest actions of users from all over the dataset, as the page offers them; ids are as in the log."""
     item_ids, user_ids = dataset.items()["id"].to_list(), dataset.users()["id"].to_list()
     chosen = np.linspace(0, dataset.num_users - 1, min(count, dataset.num_users)).astype(int).tolist()
     return [
         {
-            "user_id": str(user_ids[user]),
-            "history": [str(item_ids[item - 1]) for item in dataset.history(user)[-longest:].tolist()],
+            "user_id": user_ids[user],
+            "history": [item_ids[item - 1] for item in dataset.history(user)[-longest:].tolist()],
         }
         for user in chosen
     ]
@@ -107,7 +106,7 @@ def export_model(
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
         for file_name, graph in _graphs(model, int8=int8):
-            _read_from_file(graph, model, folder / "items.npy")
+            _read_from_file(graph, table, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
         facts = {
             "format": "bert4rec model",
@@ -242,28 +241,25 @@ def _head() -> "onnx.ModelProto":
     return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
-def _read_from_file(graph: "onnx.ModelProto", model: SequentialModel, path: Path) -> None:
+def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:
     """Let the graph find the table of items in a NumPy file beside it, instead of carrying a copy.
 
-    The table is found by its content. What looks like it and is no parameter of the model would be a changed copy: the
-    folder, and the memory of every worker, would be twice as large, so it is an error.
+    The table is found by its content. The same numbers in another order, as in a transposed copy, are an error: the
+    folder, and the memory of every worker, would be twice as large.
     """
+    from onnx import TensorProto
     from onnx.external_data_helper import set_external_data
 
-    table = model.item_vectors()[0]
-    content = _bytes_of(table)
-    others = {_bytes_of(each) for each in model.parameters() if each.shape == table.shape}
+    content = table.tobytes()
     for tensor in graph.graph.initializer:
+        if tensor.data_type != TensorProto.FLOAT or len(tensor.raw_data) != len(content):
+            continue
         if tensor.raw_data == content:
             begin = path.stat().st_size - len(content)
             set_external_data(tensor, path.name, offset=begin, length=len(content))
             tensor.ClearField("raw_data")
-        elif sorted(tensor.dims) == sorted(table.shape) and tensor.raw_data not in others:
+        elif np.array_equal(np.sort(np.frombuffer(tensor.raw_data, np.float32)), np.sort(table, axis=None)):
             raise RuntimeError(f"The graph holds a changed copy of the table of items: {tensor.name}.")
-
-
-def _bytes_of(tensor: Tensor) -> bytes:
-    return tensor.detach().float().numpy().tobytes()
 
 
 def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":

@@ -21,7 +21,6 @@ from bert4rec.export.exporter import export_model
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Engine
 from bert4rec.recommend.onnx_engine import OnnxEngine, read_model
-from bert4rec.recommend.torch_engine import load_sequential
 from bert4rec.training.device import Placement
 from bert4rec.training.run import Run
 
@@ -53,7 +52,7 @@ def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> ExportCheck:
     targets = Targets(targets.users[some], targets.positions[some])
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         folder = Path(scratch) / "model"
-        model = load_sequential(run, "selection", cpu.device)
+        model = run.load_model("selection", cpu.device)
         export_model(model, Catalogue.read_table(run.path / "items.parquet"), folder, name="", int8=int8)
         engine = OnnxEngine(folder, read_model(folder), threads=torch.get_num_threads())
         before = _judge(run.scorer("selection", cpu), dataset, targets)

@@ -1,6 +1,6 @@
 """What a recommender is asked and what it answers: original ids in, original ids out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 from uuid import UUID
@@ -19,6 +19,8 @@ ItemId = str | int | float | UUID | np.generic
 """6, 6.0 and "6" name the same item."""
 History = Iterable[ItemId]
 """A list, a tuple, an array, a column of a table; oldest item first."""
+HistoriesByUser = Mapping[str, History] | Mapping[int, History] | Mapping[UUID, History]
+"""From users to what they did."""
 POPULAR = "popular"
 """The fallback's name: without a known item in the history, the most popular items are the answer."""
 

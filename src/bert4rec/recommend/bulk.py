@@ -9,10 +9,11 @@ whatever ended the first.
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -25,7 +26,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, find_files
-from bert4rec.progress import progress_bar
+from bert4rec.progress import Callback, progress_bar
 from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
 from bert4rec.recommend.catalogue import Id
@@ -41,19 +42,20 @@ ANSWERS_PER_PART = 2**24
 """The same, where many items are recommended to each user."""
 ENDINGS = (".parquet", ".csv", ".jsonl")
 
-Progress = Callable[[int, int | None], None]
-"""Hears how many users are done, and of how many if that is known."""
-
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be recommended to everybody in a file."""
+    """What to recommend to everybody in a file."""
 
     source: Path
     target: Path
     k: int = 10
     exclude_seen: bool | None = None
     """Whether to leave out items of the history; None: as the dataset was prepared."""
+    allow: Collection[object] | None = None
+    """Recommend nothing but these items."""
+    deny: Collection[object] = ()
+    """Never recommend these items."""
     columns: ColumnRequest = ColumnRequest()
     hints: Hints = Hints()
     users_per_part: int = USERS_PER_PART
@@ -85,6 +87,7 @@ class Request:
 
     def fingerprint(self, recommender: "Recommender") -> dict[str, Any]:
         """Everything that decides the content of the parts."""
+        chosen = {"allow": self.allow, "deny": self.deny or None}
         return {
             "model": recommender.version,
             "input": [list(facts) for facts in input_facts(self.source)],
@@ -93,6 +96,8 @@ class Request:
             "columns": vars(self.columns),
             "hints": vars(self.hints),
             "users_per_part": self.per_part(recommender),
+            # Left out if not given, as in the notes of earlier versions.
+            **{name: sorted(map(str, ids)) for name, ids in chosen.items() if ids is not None},
         }
 
 
@@ -107,9 +112,11 @@ class Tally:
     """Users without any known action, who were recommended what is popular."""
     resumed: int = 0
     """Users whose recommendations an earlier call had left behind."""
+    unknown_options: tuple[Id, ...] = ()
+    """Ids in `allow` and `deny` that the model does not know."""
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return Tally(*map(add, astuple(self), astuple(other)))
 
 
 def recommend_many(
@@ -150,7 +157,7 @@ def recommend_many(
     empty = np.empty((0, width), np.int32), np.empty((0, width), np.float32)
     numbers, scores = (np.concatenate(column) for column in zip(empty, *tables, strict=True))
     return Recommendations(
-        users=pl.concat([part.ids for part in parts], how="vertical") if parts else pl.Series("user", []),
+        users=pl.concat([part.ids for part in parts], how="vertical"),
         numbers=numbers,
         scores=scores,
         used=np.minimum(lengths, recommender.max_history),
@@ -198,11 +205,14 @@ def _top(
 
 
 def recommend_file(
-    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: Progress | None = None
+    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: Callback | None = None
 ) -> Tally:
     """Write `request.target`, which is complete or absent. Continues where an earlier call was interrupted."""
     request.check_target(overwrite=overwrite)
-    tally = Tally()
+    question, unknown = recommender.question(
+        (), request.k, exclude_seen=request.exclude_seen, allow=request.allow, deny=request.deny
+    )
+    tally = Tally(unknown_options=tuple(unknown))
     with open_users(
         request.source,
         request.columns,
@@ -216,7 +226,6 @@ def recommend_file(
             path = request.parts / f"{number:06d}.parquet"
             resumed = path.exists()
             if not resumed:
-                question = Question(NOTHING, request.k, NOTHING)
                 leaves_out_seen = request.leaves_out_seen(recommender)
                 found = _top(recommender, part, question, leaves_out_seen=leaves_out_seen)
                 is_fallback = _fallbacks(recommender, part)
@@ -228,7 +237,8 @@ def recommend_file(
             if progress:
                 progress(tally.users, total)
     if not tally.users:
-        raise DataError(f"{request.source} holds no users.")
+        _remove(request.parts)
+        raise DataError(f"No users found in {request.source}.")
     _merge(request)
     return tally
 
@@ -256,7 +266,7 @@ def _open_parts(request: Request, recommender: "Recommender", *, overwrite: bool
         _remove(request.parts)
     elif request.parts.is_dir() and any(request.parts.iterdir()):
         raise UsageError(
-            f"{request.parts} has no {note.name} of bert4rec, so it is never written to. "
+            f"{request.parts} was not written by bert4rec: it has no {note.name}. "
             "Move it away, or choose another `target`."
         )
     request.parts.mkdir(parents=True, exist_ok=True)

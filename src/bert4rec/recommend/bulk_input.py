@@ -7,12 +7,14 @@ These inputs are understood:
 - an interaction log, in any form that `prepare` reads: a row for each action, or lists of items with lists of their
   times; it is held in memory as numbers, about 16 bytes an action;
 - a dataset: all its users, with all they did;
-- lists of ids, or a dict from users to lists of ids.
+- lists of ids, or a dict or pandas Series from users to lists of ids.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -23,14 +25,14 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import MANIFEST, Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.errors import UsageError
-from bert4rec.frames import Frame, Tabular, is_frame, to_lazy
+from bert4rec.frames import Frame, Tabular, is_frame
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, archive_of, find_files
 from bert4rec.logs.log import Part, plan, read_parts
-from bert4rec.logs.readers import read_rows
+from bert4rec.logs.readers import LogFrame, column_types, read_rows
 from bert4rec.logs.unpack import open_files
 from bert4rec.recommend.catalogue import Catalogue, Id
-from bert4rec.recommend.ids import as_list, is_list
+from bert4rec.recommend.ids import as_list, is_list, user_id
 from bert4rec.recommend.ranker import join
 
 if TYPE_CHECKING:
@@ -82,22 +84,18 @@ def users_of(
         everybody = _read_dataset(check_dataset(source), catalogue)
         yield len(everybody.ids), everybody.in_parts(per_part)
     elif is_table(source):
-        with TemporaryDirectory(prefix="bert4rec-") as scratch:
-            # Read as a file is, so that columns, lists, times and ids are understood alike.
-            path = Path(scratch) / "frame.parquet"
-            to_lazy(source, "histories").collect().write_parquet(path)
-            opened = open_users(path, columns, catalogue, per_part=per_part, check_dataset=check_dataset)
-            with opened as (total, users):
-                yield total, users
+        parts = plan([LogFrame.of(source, "histories")], columns)
+        yield _users_of_parts(parts, None, catalogue, per_part)
     else:
+        if isinstance(source, str | PathLike):
+            raise UsageError(
+                f"`histories`: expected lists of item ids, a frame or a dataset; found {str(source)!r}. "
+                "For a file, use `recommend_file()`."
+            )
         if columns != ColumnRequest():
             raise UsageError("`user`, `item` and `time` are columns of a frame; `histories` is not a frame.")
-        if isinstance(source, Mapping):
-            ids, lists = list(source), list(source.values())
-        else:
-            lists = as_list(source, "histories", ordered=True)
-            ids = list(range(len(lists)))
-        yield len(lists), _given(ids, lists, catalogue, per_part)
+        users, lists = _by_user(source)
+        yield len(lists), _given(users, lists, catalogue, per_part)
 
 
 def is_table(source: object) -> TypeGuard[Frame]:
@@ -106,23 +104,37 @@ def is_table(source: object) -> TypeGuard[Frame]:
     return has_columns or (is_frame(source) and not is_list(source))
 
 
-def _given(
-    ids: Sequence[object], lists: Sequence[object], catalogue: Catalogue, per_part: int
-) -> Iterator[Users]:
-    """Histories that are lists of ids already."""
+def _by_user(source: object) -> tuple["pl.Series", list[object]]:
+    """Users and their histories: of a mapping its keys, of a pandas Series its index, of a list the places from 0."""
     import polars as pl
 
-    users = pl.Series("user", ids, strict=False) if ids else pl.Series("user", [], dtype=pl.Int64)
-    for first in range(0, len(lists), per_part):
-        rows = lists[first : first + per_part]
-        places = ids[first : first + per_part]
+    pandas = sys.modules.get("pandas")
+    if isinstance(source, Mapping):
+        keys, lists = list(source), list(source.values())
+    elif pandas and isinstance(source, pandas.Series):
+        keys, lists = source.index.to_list(), source.to_list()
+    else:
+        lists = as_list(source, "histories", ordered=True)
+        return pl.Series("user", range(len(lists)), dtype=pl.Int64), lists
+    users = [user_id(key) for key in keys]
+    if all(isinstance(user, int) for user in users):
+        return pl.Series("user", users, dtype=None if users else pl.Int64), lists
+    return pl.Series("user", list(map(str, users)), dtype=pl.String), lists
+
+
+def _given(
+    users: "pl.Series", lists: Sequence[object], catalogue: Catalogue, per_part: int
+) -> Iterator[Users]:
+    """Histories that are lists of ids already."""
+    for first in _firsts(len(lists), per_part):
+        ids, rows = users[first : first + per_part], lists[first : first + per_part]
         found = [
             catalogue.numbers(as_list(each, "histories", place, ordered=True), "histories", place)
-            for place, each in zip(places, rows, strict=True)
+            for place, each in zip(ids, rows, strict=True)
         ]
         strangers = [(row, each) for row, (_, unknown) in enumerate(found) for each in unknown]
         yield Users(
-            users[first : first + per_part],
+            ids,
             join([numbers for numbers, _ in found]),
             np.array([row for row, _ in strangers], np.int64),
             [each for _, each in strangers],
@@ -146,11 +158,22 @@ def open_users(
         return
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         parts = plan(open_files([source], Path(scratch), hints), columns)
-        if all(part.choice.lists and "time" not in part.choice.lists for part in parts):
-            yield None, _read_lists(parts, catalogue, per_part)
-        else:
-            everybody = _read_log(parts, hints, catalogue)
-            yield len(everybody.ids), everybody.in_parts(per_part)
+        yield _users_of_parts(parts, hints.time_format, catalogue, per_part)
+
+
+def _users_of_parts(
+    parts: Sequence[Part], time_format: str | None, catalogue: Catalogue, per_part: int
+) -> tuple[int | None, Iterator[Users]]:
+    """Lists without times row by row, anything else as a log."""
+    if all(part.choice.lists and "time" not in part.choice.lists for part in parts):
+        return None, _read_lists(parts, catalogue, per_part)
+    everybody = _read_log(parts, time_format, catalogue)
+    return len(everybody.ids), everybody.in_parts(per_part)
+
+
+def _firsts(count: int, per_part: int) -> range:
+    """Where each part begins. There is always one, so that a table of nobody has its types too."""
+    return range(0, max(1, count), per_part)
 
 
 @dataclass(frozen=True)
@@ -169,7 +192,7 @@ class _Everybody:
 
     def in_parts(self, per_part: int) -> Iterator[Users]:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
-        for first in range(0, len(self.ids), per_part):
+        for first in _firsts(len(self.ids), per_part):
             last = min(first + per_part, len(self.ids))
             rows = np.repeat(np.arange(last - first), self.lengths[first:last])
             actions = self.actions[offsets[first] : offsets[last]]
@@ -185,9 +208,9 @@ def _read_dataset(dataset: Dataset, catalogue: Catalogue) -> _Everybody:
     return _Everybody(dataset.users()["id"], names, numbers, actions, dataset.lengths, is_dataset=True)
 
 
-def _read_log(parts: Sequence[Part], hints: Hints, catalogue: Catalogue) -> _Everybody:
+def _read_log(parts: Sequence[Part], time_format: str | None, catalogue: Catalogue) -> _Everybody:
     """Users in the order of the log, their actions by time if there is one."""
-    log = read_parts(parts, hints.time_format)
+    log = read_parts(parts, time_format)
     order = np.lexsort((log.users,) if log.times is None else (log.times, log.users))
     lengths = np.bincount(log.users, minlength=len(log.user_ids))
     return _Everybody(
@@ -197,8 +220,12 @@ def _read_log(parts: Sequence[Part], hints: Hints, catalogue: Catalogue) -> _Eve
 
 def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> Iterator[Users]:
     """A user for each row, also those without any item. A time that is not a list says nothing about the order."""
+    import polars as pl
+
+    types, choice = column_types(parts[0].file), parts[0].choice
+    empty = pl.DataFrame(schema={"user": types[choice.user], "item": types[choice.item]})
     rows = (frame for part in parts for frame in read_rows(part.file, part.choice, per_part))
-    for frame in _of_equal_height((frame.select("user", "item") for frame in rows), per_part):
+    for frame in _of_equal_height((frame.select("user", "item") for frame in rows), per_part, empty):
         actions = frame.select("item").with_row_index("row").explode("item").drop_nulls("item")
         rows_of_actions = actions["row"].to_numpy().astype(np.int64)
         items = actions["item"]
@@ -207,17 +234,24 @@ def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> I
         )
 
 
-def _of_equal_height(frames: "Iterable[pl.DataFrame]", height: int) -> "Iterator[pl.DataFrame]":
-    """The same rows, so many at a time, however they come in: a part must mean the same in every call."""
+def _of_equal_height(
+    frames: "Iterable[pl.DataFrame]", height: int, empty: "pl.DataFrame"
+) -> "Iterator[pl.DataFrame]":
+    """The same rows, so many at a time, however they come in: a part must mean the same in every call.
+
+    If there are no rows, `empty`, which has the types.
+    """
     import polars as pl
 
     rest: pl.DataFrame | None = None
-    for frame in frames:
+    for frame in filter(len, frames):
         rest = frame if rest is None else pl.concat([rest, frame], how="vertical_relaxed")
         while rest.height >= height:
             yield rest.head(height)
             rest = rest.slice(height)
-    if rest is not None and rest.height:
+    if rest is None:
+        yield empty
+    elif rest.height:
         yield rest
 
 

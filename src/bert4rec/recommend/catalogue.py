@@ -119,8 +119,8 @@ class Catalogue:
     def search(self, text: str, limit: int = 20) -> list[int]:
         """Numbers of the items that `text` may mean, popular ones first.
 
-        Items come first whose title has words that begin with all the words of `text`, of which the first eight
-        count; then the item whose id it is, and items whose id begins with it. Upper and lower case are the same.
+        First come items whose title has words that begin with the words of `text`, at most eight of them; then the
+        item with that id, and items whose id begins with it. Upper and lower case are the same.
         """
         words = list(dict.fromkeys(_NOT_A_WORD.sub(" ", text.casefold()).split()))[:_MOST_WORDS]
         found = dict.fromkeys(islice(self._titled(words), limit)) if words else {}

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from operator import index
 from reprlib import repr as shortened
 from string import ascii_letters, digits
+from uuid import UUID
 
 import numpy as np
 
@@ -34,7 +35,8 @@ def id_text(value: object, *where: object) -> str:
             advice = " For many histories, use `recommend_many()`."
         else:
             advice = "" if is_many or isinstance(value, bool) else " Leave out missing values."
-        raise UsageError(f"{_place(where)}: expected an item id; found {shortened(value)}.{advice}")
+        noun = "a user id" if where[:1] == ("user",) else "an item id"
+        raise UsageError(f"{_place(where)}: expected {noun}; found {shortened(value)}.{advice}")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -81,7 +83,7 @@ def _listed(values: object) -> list[object] | None:
 
 def _place(where: tuple[object, ...]) -> str:
     name, *indices = where or ("ids",)
-    return f"{name}{''.join(f'[{each}]' for each in indices)}"
+    return f"`{name}{''.join(f'[{each!r}]' for each in indices)}`"
 
 
 def as_given(value: object) -> str | int:
@@ -90,6 +92,17 @@ def as_given(value: object) -> str | int:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     return id_text(value).strip()
+
+
+def user_id(key: object) -> str | int:
+    """The id of a user that is a key of `histories`: text stays text, whole numbers are integers."""
+    value = key.item() if isinstance(key, np.generic) else key
+    is_number = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not (is_number or isinstance(value, str | UUID)):
+        raise UsageError(
+            f"`histories`: expected users that are text, whole numbers or UUIDs; found {shortened(value)}."
+        )
+    return value if isinstance(value, str) else as_given(value)
 
 
 def spellings(text: str, *, whole_numbers: bool) -> list[str]:

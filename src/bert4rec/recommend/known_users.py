@@ -25,7 +25,7 @@ SCORES_AT_ONCE = 2**25
 
 @dataclass(frozen=True)
 class UserScorer:
-    """A model that answers only for users it was trained with: POP, BPR-MF, NCF, FPMC and Caser."""
+    """A model that answers only for users it was trained with: BPR-MF, NCF, FPMC and Caser."""
 
     title: str
     """Name of the model, for messages."""
@@ -87,8 +87,8 @@ def user_number(dataset: Dataset, user: object) -> int:
 def _advice(dataset: Dataset, ids: "pl.Series", user: str) -> str:
     near = ids.filter((ids.str.to_lowercase() == user.lower()) | ids.is_in(list(slips(user))))
     hint = f"Did you mean {near[0]!r}?" if len(near) else f"A known user is {ids[0]!r}."
-    filters = dataset.manifest["filters"]
-    fewest = max(filters["min_user_actions"], filters["k_core"])
+    filters = dataset.manifest.get("filters", {})  # sequences in memory were never filtered
+    fewest = max(filters.get("min_user_actions", 0), filters.get("k_core", 0))
     dropped = f" Users with fewer than {fewest} actions were dropped by `prepare()`." if fewest > 1 else ""
     return f"{hint}{dropped} Models such as BERT4Rec also answer for a history: use `recommend()`."
 

@@ -7,7 +7,7 @@ attention.onnx   history [1, L] → how much the asked place looks at what, [lay
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
 bias.npy         [V]
 catalogue.json   ids, titles and counts of the items
-samples.json     histories of a few users for the service's page; only where asked for
+samples.json     histories of a few users for the service's page; only if requested
 """
 
 from collections.abc import Mapping
@@ -108,14 +108,14 @@ def _session(path: Path, threads: int) -> Any:
             path, options, providers=["CPUExecutionProvider"], disabled_optimizers=not_worth_it
         )
     except Exception as error:  # ONNX Runtime's own errors have no other class in common
-        raise DataError(f"{path} cannot be read by ONNX Runtime: {error}. Export the model anew.") from error
+        raise DataError(f"{path} cannot be read by ONNX Runtime: {error}. Export the model again.") from error
 
 
 def _onnxruntime() -> Any:
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
-        raise UsageError("Exported models need ONNX Runtime: pip install 'bert4rec[serve]'.") from error
+        raise UsageError("Exported models require ONNX Runtime: pip install 'bert4rec[serve]'.") from error
     return onnxruntime
 
 

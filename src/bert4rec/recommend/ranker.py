@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.histories import Histories
-from bert4rec.errors import DataError
+from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.answers import Question
 from bert4rec.recommend.engine import Engine, Numbers, Scores
 
@@ -38,9 +38,9 @@ class Ranker:
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
         recent = histories.newest(self.engine.max_history)
-        order = np.argsort(-recent.lengths, kind="stable")
-        num_warm = np.count_nonzero(recent.lengths)
-        rows, cold = order[:num_warm], order[num_warm:]
+        # By the whole history: some models look at none of it, and are asked all the same.
+        warm, cold = np.flatnonzero(histories.lengths), np.flatnonzero(histories.lengths == 0)
+        rows = warm[np.argsort(-recent.lengths[warm], kind="stable")]
         if len(rows):
             found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
             numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
@@ -54,6 +54,11 @@ class Ranker:
 
     def similar(self, number: int, k: int) -> tuple[Numbers, Scores]:
         """The items whose vectors point most nearly in the same direction, and the cosines."""
+        if self.engine.max_history == 0:
+            raise UsageError(
+                "The model has no item vectors that can be compared: it recommends the same items to everybody. "
+                "Use a model such as BERT4Rec or SASRec."
+            )
         rows = self.engine.rows
         scores = np.einsum("vd,d->v", rows, rows[number - 1])
         scores /= self._norms * self._norms[number - 1]
@@ -64,14 +69,15 @@ class Ranker:
         return (best + 1).astype(np.int32), scores[best]
 
     def explain(self, history: Numbers, number: int) -> tuple[float, list[float], NDArray[np.float32] | None]:
-        """The score of an item, how much it falls without each action, and the attention weights."""
+        """The score of an item, how much it falls without each action looked at, and the attention weights."""
         if not len(history):
             return float(self._item_counts[number - 1]), [], None
-        without = [np.delete(history, place) for place in range(len(history))]
-        queries = self._queries([history, *without])
+        _, used = join([history]).newest(self.engine.max_history).flat()
+        without = [np.delete(used, place) for place in range(len(used))]
+        queries = self._queries([used, *without])
         whole, *lessened = queries @ self.engine.rows[number - 1] + self.engine.bias[number - 1]
         effects = [float(whole - score) for score in lessened]
-        return float(whole), effects, self.engine.attention(history)
+        return float(whole), effects, self.engine.attention(used)
 
     def _engine_top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
         numbers, scores = self.engine.top(histories, excluded, k)
@@ -94,7 +100,8 @@ class Ranker:
 
     def _best_alone(self, question: Question) -> tuple[Numbers, Scores]:
         """One history needs no tables to be sorted into and out of; without them, it is answered a tenth sooner."""
-        recent, excluded = join([question.history[-self.engine.max_history :]]), join([question.exclude])
+        recent = join([question.history]).newest(self.engine.max_history)
+        excluded = join([question.exclude])
         numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self._item_counts)))
         found = np.count_nonzero(scores[0] > -np.inf)
         return numbers[0, :found], scores[0, :found]
@@ -146,4 +153,4 @@ def refuse_nan(scores: NDArray[np.floating[Any]]) -> None:
 def join(rows: Sequence[Numbers]) -> Histories:
     """Rows of item numbers, end to end."""
     limits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Histories(rows[0] if len(rows) == 1 else np.concatenate(rows), limits[:-1], limits[1:])
+    return Histories(rows[0] if len(rows) == 1 else np.concatenate([NOTHING, *rows]), limits[:-1], limits[1:])

@@ -7,7 +7,7 @@
 Python, the command line and the service all come here, so they give the same answers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from bert4rec.recommend.answers import (
     POPULAR,
     Contribution,
     Explanation,
+    HistoriesByUser,
     History,
     Item,
     ItemId,
@@ -60,7 +61,12 @@ class Recommender:
         repeats: Repeats = "exclude",
         find_dataset: FindDataset | None = None,
     ) -> None:
-        num_items = engine.num_items if isinstance(engine, UserScorer) else len(engine.bias)
+        self.user_scorer: UserScorer | None = None
+        self._ranker: Ranker | None = None
+        if isinstance(engine, UserScorer):
+            self.user_scorer, num_items = engine, engine.num_items
+        else:
+            self._ranker, num_items = Ranker(engine, catalogue.counts), len(engine.bias)
         if len(catalogue) != num_items:
             raise DataError(f"The model knows {num_items} items, its catalogue {len(catalogue)}.")
         self.name, self.version, self.catalogue = name, version, catalogue
@@ -68,9 +74,10 @@ class Recommender:
         """Whether items of a history are left out by default: as the model was evaluated."""
         self.max_history = engine.max_history
         """How many items of a history the model looks at."""
-        self.user_scorer = engine if isinstance(engine, UserScorer) else None
-        self._ranker = None if isinstance(engine, UserScorer) else Ranker(engine, catalogue.counts)
         self._find_dataset = find_dataset
+
+    def __repr__(self) -> str:
+        return f"Recommender({self.name!r}, version {self.version}, {len(self.catalogue):,} items)"
 
     @classmethod
     def load(cls, path: str | Path, *, threads: int = 1, device: str = "auto") -> "Recommender":
@@ -133,7 +140,7 @@ class Recommender:
 
     def recommend_many(
         self,
-        histories: "Iterable[History] | Mapping[ItemId, History] | Frame | Dataset",
+        histories: "Iterable[History] | HistoriesByUser | Frame | Dataset",
         k: int = 10,
         *,
         user: str | None = None,
@@ -149,8 +156,9 @@ class Recommender:
         Parameters
         ----------
         histories
-            A list of histories; a dict from users to histories; a frame (pandas, polars, Arrow, …) with a row for each
-            action, or with a row for each user and a list of items; or a dataset, for everybody in it.
+            A list of histories; a dict, or a pandas Series, from users to histories; a frame (pandas, polars, Arrow, …)
+            with a row for each action, or with a row for each user and a list of items; or a dataset, for everybody
+            in it.
         k
             How many items to recommend to each user, at most.
         user, item, time
@@ -168,7 +176,7 @@ class Recommender:
         from bert4rec.recommend.bulk import recommend_many
 
         columns = ColumnRequest(user, item, time)
-        question, unknown = self._ask(NOTHING, [], k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        question, unknown = self.question((), k, exclude_seen=exclude_seen, allow=allow, deny=deny)
         leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
         found = recommend_many(self, histories, columns, question, leaves_out_seen=leaves_out, show=progress)
         return replace(found, unknown_options=unknown)
@@ -198,13 +206,11 @@ class Recommender:
         """
         data = self.known_dataset(dataset)
         number = user_number(data, user)
-        if self.user_scorer is None:
-            history = history_of(data, number)
-            return self.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
-        question, unknown = self._ask(
-            data.history(number), [], k, exclude_seen=exclude_seen, allow=allow, deny=deny
-        )
-        return self.answer(question, unknown, self.user_scorer.best(number, question))
+        history = history_of(data, number)
+        question, unknown = self.question(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        scorer = self.user_scorer
+        found = self.top([question])[0] if scorer is None else scorer.best(number, question)
+        return self.answer(question, unknown, found)
 
     def recommend_file(
         self,
@@ -219,6 +225,8 @@ class Recommender:
         separator: str | None = None,
         encoding: str | None = None,
         exclude_seen: bool | None = None,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
         overwrite: bool = False,
         progress: bool | None = None,
         callback: Callback | None = None,
@@ -244,8 +252,8 @@ class Recommender:
             Between the fields of text files.
         encoding
             Of text files that are not UTF-8, such as "latin-1".
-        exclude_seen
-            Whether to leave out items of the history; None: as the dataset was prepared.
+        exclude_seen, allow, deny
+            As in `recommend`.
         overwrite
             Replace `target`, or the parts of another request.
         progress
@@ -263,6 +271,8 @@ class Recommender:
             Path(target),
             k=check_k(k),
             exclude_seen=exclude_seen,
+            allow=None if allow is None else as_list(allow, "allow"),
+            deny=() if deny is None else as_list(deny, "deny"),
             columns=ColumnRequest(user, item, time),
             hints=Hints(encoding, separator, time_format),
         )
@@ -275,23 +285,11 @@ class Recommender:
         k: int,
         *,
         exclude_seen: bool | None = None,
-        allow: Iterable[ItemId] | None = None,
-        deny: Iterable[ItemId] | None = None,
+        allow: Iterable[object] | None = None,
+        deny: Iterable[object] | None = None,
     ) -> tuple[Question, list[Id]]:
-        """A question in the model's numbers, and the ids that it does not know."""
+        """A question in the model's numbers, and the ids that the model does not know."""
         seen, unknown = self._history(history)
-        return self._ask(seen, unknown, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
-
-    def _ask(
-        self,
-        seen: Numbers,
-        unknown: list[Id],
-        k: int,
-        *,
-        exclude_seen: bool | None,
-        allow: Iterable[ItemId] | None,
-        deny: Iterable[ItemId] | None,
-    ) -> tuple[Question, list[Id]]:
         allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow, "allow")
         denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny, "deny")
         leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
@@ -336,6 +334,11 @@ class Recommender:
         k
             How many items to return, at most.
         """
+        if self.user_scorer is not None:
+            raise UsageError(
+                f"{self.user_scorer.title} cannot compare items: it answers only for users of its dataset. "
+                "Use a model such as BERT4Rec or SASRec."
+            )
         numbers, cosines = self.ranker.similar(self.catalogue.known(item), check_k(k))
         return Recommendation(items_of(self.catalogue, numbers, cosines), 1, [], None)
 
@@ -353,14 +356,14 @@ class Recommender:
         """
         number = self.catalogue.known(item)
         numbers, unknown = self._history(history)
-        used = numbers[-self.max_history :]
-        score, effects, attention = self.ranker.explain(used, number)
+        score, effects, attention = self.ranker.explain(numbers, number)
+        used = numbers[len(numbers) - len(effects) :]
         (scored,) = items_of(self.catalogue, np.array([number]), np.array([score]))
         contributions = [
             Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), effect)
             for each, effect in zip(used.tolist(), effects, strict=True)
         ]
-        return Explanation(scored, contributions, attention, unknown, None if len(used) else POPULAR)
+        return Explanation(scored, contributions, attention, unknown, None if len(numbers) else POPULAR)
 
     def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
         """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""

@@ -7,13 +7,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.histories import Histories
-from bert4rec.errors import UsageError
 from bert4rec.models.history_batch import HistoryBatch, PackedHistories, PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.training.device import Placement
-from bert4rec.training.run import Run, Weights
-from bert4rec.training.specs import MODELS
 
 _TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**20}
 _ROWS_AT_ONCE = 32
@@ -83,14 +80,3 @@ class TorchEngine:
 
     def _to_device(self, array: NDArray[np.integer]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._placement.device)
-
-
-def load_sequential(run: Run, weights: Weights, device: torch.device) -> SequentialModel:
-    """A model that answers for any history, not only for users it was trained with."""
-    spec = MODELS[run.plan.model]
-    if spec.knows_users:
-        raise UsageError(
-            f"{spec.title} knows only the users of its dataset, so it cannot answer for a history. "
-            "Ask for one of its users with `recommend_user()`."
-        )
-    return run.load_model(weights, device)

@@ -359,7 +359,7 @@ class FoundItems(BaseModel):
 
 
 class SampleUser(BaseModel):
-    user_id: str
+    user_id: str | int = Field(description="An integer where the ids of users are integers.")
     history: list[CatalogueItem]
 
 

@@ -20,7 +20,9 @@ import numpy as np
 from bert4rec.artefact import read_manifest
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.recommend import onnx_engine
+from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores
+from bert4rec.recommend.ids import as_given
 from bert4rec.recommend.recommender import Question, Recommendation, Recommender
 from bert4rec.service.batcher import Batcher
 from bert4rec.service.counters import Metrics
@@ -37,12 +39,14 @@ log = logging.getLogger("bert4rec.service")
 
 
 class SampleUser(NamedTuple):
-    user_id: str
-    history: list[str]
+    """A user whose history the page offers. Ids are as in the log; older models have them all as text."""
+
+    user_id: Id
+    history: list[Id]
 
 
 def check_folder(path: Path) -> None:
-    """Raise at once where there is no exported model. A run does not do: it would need torch."""
+    """Refuse a folder that is not an exported model, such as a run, which would need torch."""
     if (path / onnx_engine.MANIFEST).is_file():
         read_manifest(path, onnx_engine.MANIFEST, kind="model", schema=onnx_engine.SCHEMA)
     elif (path / "model" / onnx_engine.MANIFEST).is_file():
@@ -187,16 +191,16 @@ class ModelVersions:
 
 
 def read_samples(folder: Path) -> list[SampleUser]:
-    """Histories for the page, where the model was exported with some: samples.json."""
+    """Histories for the page, if the model was exported with some: samples.json."""
     path = folder / "samples.json"
     if not path.is_file():
         return []
     try:
         return [
-            SampleUser(str(each["user_id"]), list(map(str, each["history"])))
+            SampleUser(as_given(each["user_id"]), list(map(as_given, each["history"])))
             for each in json.loads(path.read_bytes())
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, UsageError) as error:
         raise DataError(f"{path} is damaged and cannot be read ({error}). Export the model again.") from error
 
 
