@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from bert4rec.recommend.answers import Contribution, Explanation, Item, Recommendation, Recommendations
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.service import serve
-    from bert4rec.settings.config import list_models, list_settings
+    from bert4rec.settings.config import list_settings
     from bert4rec.settings.networks import ModelSettings
     from bert4rec.settings.presets import list_presets
+    from bert4rec.settings.sections import list_models
     from bert4rec.training.run import Run
     from bert4rec.training.specs import register
 
@@ -48,7 +49,7 @@ _PLACES = {
     "SequentialModel": "models.model",
     "UsageError": "errors",
     "compare": "api.runs",
-    "list_models": "settings.config",
+    "list_models": "settings.sections",
     "list_presets": "settings.presets",
     "list_settings": "settings.config",
     "load": "api.runs",
