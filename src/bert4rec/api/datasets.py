@@ -11,7 +11,7 @@ from bert4rec.data.dataset import MANIFEST, Dataset, Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError, one_of
 from bert4rec.frames import Frame, is_frame
-from bert4rec.progress import Callback, progress_bar
+from bert4rec.progress import ProgressCallback, progress_bar
 
 if TYPE_CHECKING:
     from bert4rec.logs.columns import ColumnRequest
@@ -54,7 +54,7 @@ def prepare(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool | None = None,
-    callback: Callback | None = None,
+    callback: ProgressCallback | None = None,
 ) -> Dataset:
     """Turn an interaction log into a dataset, in memory or in a folder.
 
@@ -211,7 +211,7 @@ class _Reader:
     catalogue: bool
     """Whether `items` was passed, which `encoding` may be for."""
     show: bool | None
-    callback: Callback | None
+    callback: ProgressCallback | None
 
     def read(self, source: object, local_copy: str | Path | None, like: str | None, seed: int) -> _Read:
         """The log of any source that `prepare` takes."""
