@@ -214,6 +214,10 @@ def test_a_task_a_model_cannot_learn_by_or_settings_of_another_task_are_refused(
         fields = settings if issubclass(network, model) else ModelConfig
         with pytest.raises(UsageError, match=message):
             register("mine", network, fields, task=task, objective=objective)
+    with pytest.raises(
+        UsageError, match=r"`task` must be a class, such as those of bert4rec.tasks; found 'cloze'"
+    ):
+        register("mine", model, settings, task="cloze")  # type: ignore[arg-type]
     assert "mine" not in list_models()
 
 

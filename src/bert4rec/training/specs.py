@@ -133,6 +133,8 @@ def register(
         usual = settings()
     except TypeError as error:
         raise UsageError(f"Every field of {settings.__name__} must have a default ({error}).") from error
+    if not isinstance(task, type):
+        raise UsageError(f"`task` must be a class, such as those of bert4rec.tasks; found {task!r}.")
     objective, kind = objective or task.default_objective, task.objective_kind
     if objective is not None and not (kind and issubclass(objective, kind)):
         expected = f"a class that extends {kind.__name__}" if kind else "None: there is nothing to train"
