@@ -15,17 +15,20 @@ if TYPE_CHECKING:
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
     from bert4rec.data.dataset import Dataset
+    from bert4rec.data.splits import SplitSpec
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
-    from bert4rec.evaluation.judge import Evaluation
+    from bert4rec.evaluation.judge import Evaluation, UserRanks
     from bert4rec.models.model import SequenceEncoder, SequentialModel
     from bert4rec.recommend.answers import Contribution, Explanation, Item, Recommendation, Recommendations
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.service import serve
-    from bert4rec.settings.config import list_models, list_settings
+    from bert4rec.settings.config import Setting, list_settings
     from bert4rec.settings.networks import ModelSettings
     from bert4rec.settings.presets import list_presets
-    from bert4rec.training.run import Run
+    from bert4rec.settings.sections import list_models
+    from bert4rec.training.run import Run, TrainingHistory
     from bert4rec.training.specs import register
+    from bert4rec.training.watch import TrainingStatus
 
 __version__ = "0.1.0"
 
@@ -46,9 +49,14 @@ _PLACES = {
     "Run": "training.run",
     "SequenceEncoder": "models.model",
     "SequentialModel": "models.model",
+    "Setting": "settings.config",
+    "SplitSpec": "data.splits",
+    "TrainingHistory": "training.run",
+    "TrainingStatus": "training.watch",
     "UsageError": "errors",
+    "UserRanks": "evaluation.judge",
     "compare": "api.runs",
-    "list_models": "settings.config",
+    "list_models": "settings.sections",
     "list_presets": "settings.presets",
     "list_settings": "settings.config",
     "load": "api.runs",
@@ -76,7 +84,12 @@ __all__ = [
     "Run",
     "SequenceEncoder",
     "SequentialModel",
+    "Setting",
+    "SplitSpec",
+    "TrainingHistory",
+    "TrainingStatus",
     "UsageError",
+    "UserRanks",
     "__version__",
     "compare",
     "list_models",

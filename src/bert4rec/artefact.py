@@ -106,7 +106,7 @@ def refuse_existing(target: Path, manifest: str, *, overwrite: bool) -> None:
         return
     if not target.is_dir() or (any(target.iterdir()) and not _is_ours(target / manifest)):
         raise UsageError(
-            f"{target} already exists and has no {manifest} of bert4rec, so it is never replaced."
+            f"{target} is not a bert4rec folder (it has no {manifest}) and will not be overwritten."
         )
     if not overwrite:
         raise UsageError(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-Callback = Callable[[int, int | None], object]
-"""Called with how much is done and with the total, or None while the total is unknown."""
+ProgressCallback = Callable[[int, int | None], object]
+"""Called with how much is done (rows, or bytes of a download) and the total, or None while it is unknown."""
 
 
 class Report(Protocol):
@@ -31,7 +31,7 @@ def is_shown(show: bool | None) -> bool:
 
 @contextmanager
 def progress_bar(
-    label: str, unit: str, show: bool | None = None, callback: Callback | None = None
+    label: str, unit: str, show: bool | None = None, callback: ProgressCallback | None = None
 ) -> Iterator[Report]:
     """Yield a function that reports progress to a live bar and to `callback`.
 

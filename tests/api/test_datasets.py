@@ -1,6 +1,7 @@
 """`bert4rec.prepare`: any source in, a dataset in memory or in a folder out, and both are the same."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -252,13 +253,32 @@ def test_dates_are_texts_numbers_or_dates() -> None:
     assert len(make_split(cut).test) == 8
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"negatives": "uniform"}, "`negatives` must be one of 'popularity', 'both'; found 'uniform'"),
+        ({"split": "random"}, "`split` must be one of 'leave-one-out', 'time'; found 'random'"),
+        ({"split": SplitSpec("random")}, "`split` must be one of 'leave-one-out', 'time'; found 'random'"),  # type: ignore[arg-type]
+        ({"repeats": True}, "`repeats` must be one of 'keep', 'exclude'; found True"),
+        ({"seed": -1}, "`seed` must be a whole number, 0 or more; found -1"),
+        ({"seed": "1"}, "`seed` must be a whole number, 0 or more; found '1'"),
+        ({"seed": True}, "`seed` must be a whole number, 0 or more; found True"),
+    ],
+)
+def test_a_value_that_is_not_one_of_the_choices_is_refused_before_anything_is_read(
+    wrong: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        prepare(tmp_path / "nowhere.csv", **wrong)
+
+
 def test_an_existing_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     prepare(LOG, tmp_path / "d")
     with pytest.raises(UsageError, match="already exists"):
         prepare(tmp_path / "nowhere.csv", tmp_path / "d")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match="never replaced"):
+    with pytest.raises(UsageError, match="will not be overwritten"):
         prepare(LOG, tmp_path / "mine", overwrite=True)
 
 

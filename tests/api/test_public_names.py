@@ -31,6 +31,11 @@ CLASSES = {
     "Run",
     "SequenceEncoder",
     "SequentialModel",
+    "Setting",
+    "SplitSpec",
+    "TrainingHistory",
+    "TrainingStatus",
+    "UserRanks",
 }
 ERRORS = {"Bert4RecError", "DataError", "NotFoundError", "UsageError"}
 

@@ -142,7 +142,7 @@ def test_a_callback_stops_training_and_it_is_resumed_as_if_nothing_had_happened(
 def test_a_folder_that_is_in_use_is_never_written_to_unless_told(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("precious")
-    with pytest.raises(UsageError, match="never replaced"):
+    with pytest.raises(UsageError, match="will not be overwritten"):
         train(dataset, tmp_path / "mine", settings=TINY, overwrite=True)
     with pytest.raises(UsageError, match="`folder` is required"):
         train(dataset, resume=True)

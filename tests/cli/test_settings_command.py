@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from bert4rec.cli.settings_command import settings_document
-from bert4rec.settings.config import SECTIONS, list_settings, make_config, settings_by_size
+from bert4rec.settings.config import list_settings, make_config, settings_by_size
 from bert4rec.settings.presets import load_preset
+from bert4rec.settings.sections import SECTIONS
 from tests.cli.test_data_commands import bert4rec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"

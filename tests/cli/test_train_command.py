@@ -69,7 +69,7 @@ def test_a_model_is_trained_by_its_name_and_a_wrong_name_is_refused(dataset: Pat
 def test_a_run_does_not_take_the_place_of_its_dataset(dataset: Path) -> None:
     run = bert4rec("train", dataset, "-o", dataset, "--overwrite", *SHORT)
     assert run.returncode == 2
-    assert "it is never replaced" in run.stderr
+    assert "will not be overwritten" in run.stderr
     assert bert4rec("stats", dataset).returncode == 0
 
 
@@ -190,7 +190,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("train NOWHERE -o NEW", 4, "nowhere does not exist; expected a dataset"),
         ("train LOG -o NEW", 2, "log.csv is a file; expected the folder of a dataset"),
-        ("train DATA -o DATA --overwrite", 2, "it is never replaced"),
+        ("train DATA -o DATA --overwrite", 2, "will not be overwritten"),
         ("train DATA -o NEW --model sasrek", 2, "Unknown model 'sasrek'. Did you mean sasrec?"),
         (
             "train DATA -o NEW --preset ml-1mm",

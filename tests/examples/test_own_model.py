@@ -10,13 +10,18 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 
+from bert4rec import SequenceEncoder, register
 from bert4rec.data.histories import Histories
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.recommend.recommender import Recommender
-from bert4rec.settings import presets
-from bert4rec.settings.config import SECTIONS, choose_config, list_models, list_settings
-from bert4rec.settings.networks import ModelSettings
+from bert4rec.settings.config import choose_config, list_settings
+from bert4rec.settings.networks import ModelConfig, ModelSettings
+from bert4rec.settings.objectives import Cloze, NextItem, ObjectiveSettings
+from bert4rec.settings.sections import SECTIONS, list_models
+from bert4rec.tasks import ClozeTask, CountingTask, NextItemTask, PairTask
+from bert4rec.tasks.task import TaskKind
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Plan, Run
@@ -32,7 +37,7 @@ RING = [[(user + step) % 20 for step in range(8 + user % 3)] for user in range(4
 
 def forget(*models: str) -> None:
     for model in models:
-        for table in (MODELS, SECTIONS, presets._all_presets()):
+        for table in (MODELS, SECTIONS):
             table.pop(model, None)
 
 
@@ -141,24 +146,106 @@ class NoDefault(ModelSettings):
 
 
 def test_what_cannot_be_registered_is_refused(example: ModuleType) -> None:
-    from bert4rec import SequenceEncoder, register
-
     model, settings = example.Recency, example.RecencySettings
 
     class Unfinished(SequenceEncoder):
         pass
 
     wrong: list[tuple[str, object, object, str]] = [
-        ("recency", model, settings, "A model 'recency' already exists"),
         ("bert4rec", model, settings, "A model 'bert4rec' already exists"),
         ("my model", model, settings, "`name` must be lower-case letters"),
         ("mine", dict, settings, "`model` must be a class that extends SequenceEncoder"),
-        ("mine", MODELS["bpr-mf"].network, settings, "`model` must be a class that extends SequenceEncoder"),
+        (
+            "mine",
+            MODELS["bpr-mf"].network,
+            settings,
+            "requires a `model` that extends SequenceEncoder; BPRMF",
+        ),
         ("mine", Unfinished, settings, "Unfinished lacks what every model must have: encode, item_vectors"),
         ("mine", model, dict, "`settings` must be a dataclass that extends ModelSettings"),
         ("mine", model, NoDefault, "Every field of NoDefault must have a default"),
+    ]
+
+    class NoArguments(example.Recency):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__(2, settings())
+
+    class NoLength(example.Recency):  # type: ignore[name-defined,misc]
+        def __init__(self, *made_with: object) -> None:
+            super().__init__(*made_with)
+            del self.max_length
+
+    wrong += [
+        (
+            "mine",
+            NoArguments,
+            settings,
+            r"NoArguments\(num_items, settings, generator\).* takes 1 positional",
+        ),
+        (
+            "mine",
+            NoLength,
+            settings,
+            "`max_length` if it extends SequenceEncoder; trying it failed: 'NoLength'",
+        ),
     ]
     for name, network, fields, message in wrong:
         with pytest.raises(UsageError, match=message):
             register(name, network, fields)  # type: ignore[arg-type]
     assert "mine" not in list_models()
+
+
+def test_a_task_a_model_cannot_learn_by_or_settings_of_another_task_are_refused(example: ModuleType) -> None:
+    model, settings = example.Recency, example.RecencySettings
+
+    class BothSides(example.Recency):  # type: ignore[name-defined,misc]
+        causal = False
+
+    wrong: list[tuple[type, type[TaskKind], type[ObjectiveSettings] | None, str]] = [
+        (model, ClozeTask, None, "ClozeTask requires a model with `causal = False`; Recency has True"),
+        (BothSides, ClozeTask, None, r"ClozeTask requires a model with an `end_token`.* BothSides has none"),
+        (BothSides, NextItemTask, None, "NextItemTask requires a model with `causal = True`"),
+        (model, CountingTask, None, "CountingTask requires a model with a method `count`; Recency has none"),
+        (MODELS["pop"].network, CountingTask, NextItem, "must be None: there is nothing to train; found Ne"),
+        (MODELS["bert4rec"].network, ClozeTask, NextItem, "of ClozeTask must be a class that extends Cloze"),
+        (model, NextItemTask, Cloze, "`objective` of NextItemTask must be a class that extends NextItemSet"),
+    ]
+    for network, task, objective, message in wrong:
+        fields = settings if issubclass(network, model) else ModelConfig
+        with pytest.raises(UsageError, match=message):
+            register("mine", network, fields, task=task, objective=objective)
+    with pytest.raises(
+        UsageError, match=r"`task` must be a class, such as those of bert4rec.tasks; found 'cloze'"
+    ):
+        register("mine", model, settings, task="cloze")  # type: ignore[arg-type]
+    assert "mine" not in list_models()
+
+
+@pytest.mark.parametrize(
+    ("like", "task"),
+    [("bert4rec", ClozeTask), ("gru4rec", NextItemTask), ("bpr-mf", PairTask), ("pop", CountingTask)],
+)
+def test_a_model_learns_by_any_task_with_the_settings_of_the_task(
+    make_dataset: MakeDataset, tmp_path: Path, like: str, task: type[TaskKind]
+) -> None:
+    register("mine", MODELS[like].network, SECTIONS[like].model, task=task)
+    try:
+        dataset = make_dataset(RING)
+        config = choose_config(dataset, "mine", settings={"training.steps": 2} if like != "pop" else {})
+        plan = Plan.for_dataset(dataset, "mine", config, preset=None, seed=1, split=None)
+        run = train(dataset, tmp_path / "run", plan, RunContext(Placement(CPU, None), Witness()))
+    finally:
+        forget("mine")
+    assert run.result["lines"][-1]["metrics"]["sampled"]["HR@10"] >= 0
+
+
+def test_a_cell_that_registers_can_be_run_again(example: ModuleType) -> None:
+    class Newer(example.Recency):  # type: ignore[name-defined,misc]
+        pass
+
+    before = torch.random.get_rng_state()
+    register("recency", Newer, example.RecencySettings, title="Recency 2")
+    assert MODELS["recency"].network is Newer
+    assert MODELS["recency"].title == "Recency 2"
+    assert list_models().count("recency") == 1
+    assert torch.equal(torch.random.get_rng_state(), before), "trying a model out draws nothing"

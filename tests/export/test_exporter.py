@@ -211,7 +211,7 @@ def test_an_export_that_fails_leaves_what_was_there(
 def test_an_export_replaces_a_model_only_when_told_and_never_a_run(pair: Pair) -> None:
     with pytest.raises(UsageError, match="`overwrite=True`"):
         export_run(pair.run, pair.folder)
-    with pytest.raises(UsageError, match="never replaced"):
+    with pytest.raises(UsageError, match="will not be overwritten"):
         export_run(pair.run, pair.run.path, overwrite=True)
 
 

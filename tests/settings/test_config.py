@@ -9,10 +9,11 @@ import pytest
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.settings.config import SECTIONS, choose_config, list_settings, make_config, settings_by_size
+from bert4rec.settings.config import choose_config, list_settings, make_config, settings_by_size
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
 from bert4rec.settings.presets import list_presets, load_preset
+from bert4rec.settings.sections import SECTIONS
 from bert4rec.training.loop import Hooks, Loop
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
@@ -117,6 +118,9 @@ def test_settings_may_be_a_mapping_of_values() -> None:
     assert make_config("bert4rec", {}, values) == make_config("bert4rec", {}, texts)
     with pytest.raises(UsageError, match=r"model.dim = None: must be a whole number"):
         make_config("bert4rec", {}, {"model.dim": None})
+    for key in ("model.dim", "training.learning_rate"):
+        with pytest.raises(UsageError, match=rf"{key} = True: must be a .*number"):
+            make_config("bert4rec", {}, {key: True})
     with pytest.raises(UsageError, match=r"'dim': 128 is not of the form section.key=value"):
         make_config("bert4rec", {}, {"dim": 128})
     with pytest.raises(

@@ -21,7 +21,7 @@ def test_the_name_of_a_processor_tells_its_threads(
 def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert place("auto") == place("cpu")
-    with pytest.raises(UsageError, match=r"`device=cuda`: no GPU found. Use `device=cpu`"):
+    with pytest.raises(UsageError, match=r'`device="cuda"`: no GPU found. Use `device="cpu"`'):
         place("cuda")
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bert4rec.data.dataset import MANIFEST, Dataset, Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
-from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.errors import NotFoundError, UsageError, one_of
 from bert4rec.frames import Frame, is_frame
-from bert4rec.progress import Callback, progress_bar
+from bert4rec.progress import ProgressCallback, progress_bar
 
 if TYPE_CHECKING:
     from bert4rec.logs.columns import ColumnRequest
@@ -54,7 +54,7 @@ def prepare(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool | None = None,
-    callback: Callback | None = None,
+    callback: ProgressCallback | None = None,
 ) -> Dataset:
     """Turn an interaction log into a dataset, in memory or in a folder.
 
@@ -136,6 +136,11 @@ def prepare(
     from bert4rec.logs.readers import LogFrame
     from bert4rec.logs.times import parse_moment
 
+    one_of("negatives", negatives, ("popularity", "both"))
+    if repeats is not None:
+        one_of("repeats", repeats, get_args(Repeats))
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise UsageError(f"`seed` must be a whole number, 0 or more; found {seed!r}.")
     target = None if folder is None else Path(folder)
     if target is not None:
         refuse_existing(target, MANIFEST, overwrite=overwrite)
@@ -178,7 +183,9 @@ def split_spec(
     if isinstance(split, SplitSpec):
         if test_from is not None or valid_from is not None:
             raise UsageError("Pass `test_from` and `valid_from` in the `SplitSpec`, not beside it.")
+        one_of("split", split.kind, get_args(SplitKind))
         return split
+    one_of("split", split, get_args(SplitKind))
     dates = (None if moment is None else str(moment) for moment in (test_from, valid_from))
     return SplitSpec(split, *dates)
 
@@ -204,7 +211,7 @@ class _Reader:
     catalogue: bool
     """Whether `items` was passed, which `encoding` may be for."""
     show: bool | None
-    callback: Callback | None
+    callback: ProgressCallback | None
 
     def read(self, source: object, local_copy: str | Path | None, like: str | None, seed: int) -> _Read:
         """The log of any source that `prepare` takes."""

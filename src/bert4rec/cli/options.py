@@ -27,16 +27,24 @@ _OTHER_NAME = {
     "title": "--title-col",
     "dataset": "--data",
     "folder": "--output",
+    "histories": "--input",
     "local_copy": "--from",
     "settings": "--set",
+    "target": "--output",
 }
 _ARGUMENTS = {"source": "SOURCE"}
 """Parameters that are arguments of the command, without an option."""
 _COMMANDS = {
     "prepare": "prepare LOG",
+    "dataset.save": "prepare LOG -o FOLDER",
     "train": "train DATASET",
     "run.evaluate": "evaluate RUN",
     "run.export": "export RUN",
+    "run.refit": "refit RUN -o FOLDER",
+    "load": "recommend RUN",
+    "recommend_user": "recommend RUN --user ID",
+    "recommend_many": "recommend RUN --input FILE -o FILE",
+    "recommend_file": "recommend RUN --input FILE -o FILE",
     "compare": "compare RUN RUN",
     "serve": "serve MODEL",
     "reproduce": "reproduce EXPERIMENT",
@@ -62,21 +70,22 @@ def _translate(code: str) -> str | None:
             return _ARGUMENTS.get(name) or _option(name)
         case ast.Call(args=[ast.Call(function, arguments, keywords)], keywords=[]):
             command = _COMMANDS.get(ast.unparse(function).removeprefix("bert4rec."))
-            given, words = _given(arguments), _options(keywords)
-            if command is None or given is None or words is None:
+            if command is None:
                 return None
             name, *placeholders = command.split()
-            return " ".join(["bert4rec", name, *(given or placeholders), *words])
+            given, words = _given(arguments, placeholders), _options(keywords)
+            return None if given is None or words is None else " ".join(["bert4rec", name, *given, *words])
         case ast.Call(args=[]):
             words = _options(parameters.keywords)
             return " ".join(words) if words else None
     return None
 
 
-def _given(arguments: list[ast.expr]) -> list[str] | None:
-    """The argument of a command and its output folder; empty for `...`, None if they are not literals."""
-    if [ast.unparse(argument) for argument in arguments] in ([], ["..."]):
-        return []
+def _given(arguments: list[ast.expr], placeholders: list[str]) -> list[str] | None:
+    """The argument of a command and its output folder; placeholders for their names, None for other names."""
+    names = [ast.unparse(argument) for argument in arguments]
+    if all(name == "..." or name.upper() in placeholders for name in names):
+        return placeholders
     if not all(isinstance(argument, ast.Constant) for argument in arguments):
         return None
     first, *folder = [shlex.quote(str(ast.literal_eval(argument))) for argument in arguments]

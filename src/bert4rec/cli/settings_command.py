@@ -61,7 +61,8 @@ def settings_command(
 
 def settings_document() -> str:
     """The settings of all models as Markdown: what they have in common once, the rest model by model."""
-    from bert4rec.settings.config import SECTIONS, list_settings
+    from bert4rec.settings.config import list_settings
+    from bert4rec.settings.sections import SECTIONS
 
     parts = [
         "# Settings",

@@ -1,6 +1,6 @@
 """Read any interaction log into memory: one row per action, ids as small numbers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,12 +15,10 @@ from bert4rec.logs.files import Hints, ends_in_times, names_columns, without_hea
 from bert4rec.logs.readers import LINES, LogFrame, LogSource, column_types, declares_text, read_frames
 from bert4rec.logs.times import TimeReader
 from bert4rec.logs.unpack import open_files
+from bert4rec.progress import ProgressCallback
 
 if TYPE_CHECKING:
     import polars as pl
-
-Progress = Callable[[int, int | None], object]
-"""Called with how much has been read (rows, or bytes of a download) and the total, or None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def read_log(
     columns: ColumnRequest = ColumnRequest(),
     hints: Hints = Hints(),
     *,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Log:
     """Read all files that `sources` names, one after the other, as one log."""
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
@@ -70,7 +68,7 @@ def read_frame(
     columns: ColumnRequest = ColumnRequest(),
     time_format: str | None = None,
     *,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Log:
     """Read a table in memory as a log."""
     return read_parts(plan([frame], columns), time_format, progress)
@@ -90,7 +88,7 @@ def plan(files: Sequence[LogSource], request: ColumnRequest) -> list[Part]:
 
 
 def read_parts(
-    parts: Sequence[Part], time_format: str | None = None, progress: Progress | None = None
+    parts: Sequence[Part], time_format: str | None = None, progress: ProgressCallback | None = None
 ) -> Log:
     """Read files or a frame as one log."""
     timed, timeless = (
@@ -157,7 +155,7 @@ def encode(
     frames: "Iterable[pl.DataFrame]",
     *,
     text_ids: frozenset[str] = frozenset(),
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Log:
     """Collect frames with columns `user`, `item` and perhaps `time` (microseconds) and `title` into a log.
 

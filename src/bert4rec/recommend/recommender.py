@@ -18,7 +18,7 @@ from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.extras import require_torch
 from bert4rec.frames import Frame
-from bert4rec.progress import Callback
+from bert4rec.progress import ProgressCallback
 from bert4rec.recommend.answers import (
     POPULAR,
     Contribution,
@@ -229,7 +229,7 @@ class Recommender:
         deny: Iterable[ItemId] | None = None,
         overwrite: bool = False,
         progress: bool | None = None,
-        callback: Callback | None = None,
+        callback: ProgressCallback | None = None,
     ) -> "Tally":
         """Recommend to everybody in a file, in bounded memory. If interrupted, the same call goes on.
 

@@ -12,29 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.settings.networks import (
-    BPRMFConfig,
-    CaserConfig,
-    FPMCConfig,
-    GRUConfig,
-    ModelConfig,
-    ModelSettings,
-    NCFConfig,
-    PopConfig,
-)
-from bert4rec.settings.objectives import (
-    BatchRanking,
-    Cloze,
-    NextItem,
-    ObjectiveSettings,
-    Pairwise,
-    Pointwise,
-    SampledRanking,
-    SkippingPointwise,
-    TrainingConfig,
-)
 from bert4rec.settings.objectives import RunConfig as RunConfig  # noqa: PLC0414 (callers know it from here)
+from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.settings.presets import Values, did_you_mean, load_preset, refuse_unknown
+from bert4rec.settings.sections import SECTIONS
 
 if TYPE_CHECKING:
     from bert4rec.data.dataset import Dataset
@@ -46,32 +27,6 @@ PASSES, FEWEST_STEPS = 300, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
 
 
-@dataclass(frozen=True)
-class Sections:
-    """The classes of the settings of a model, section by section."""
-
-    model: type[ModelSettings]
-    objective: type[ObjectiveSettings] | None
-    """None where there is nothing to train."""
-
-    def classes(self) -> dict[str, type]:
-        """Section → class; a model that is not trained has the section `model` alone."""
-        trained = {"objective": self.objective, "training": TrainingConfig} if self.objective else {}
-        return {"model": self.model, **trained}
-
-
-SECTIONS = {
-    "pop": Sections(PopConfig, None),
-    "bpr-mf": Sections(BPRMFConfig, Pairwise),
-    "ncf": Sections(NCFConfig, Pointwise),
-    "fpmc": Sections(FPMCConfig, Pairwise),
-    "gru4rec": Sections(GRUConfig, BatchRanking),
-    "gru4rec+": Sections(GRUConfig, SampledRanking),
-    "caser": Sections(CaserConfig, SkippingPointwise),
-    "sasrec": Sections(ModelConfig, NextItem),
-    "bert4rec": Sections(ModelConfig, Cloze),
-}
-"""What can be set for each model. `specs.register` adds models."""
 _PLAIN_WORDS = {
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
@@ -80,11 +35,6 @@ _PLAIN_WORDS = {
     "float_type": "must be a number",
     "predicate_failed": "must be a finite number",
 }
-
-
-def list_models() -> list[str]:
-    """The names of all models: the nine of the paper, and those that were registered."""
-    return list(SECTIONS)
 
 
 def choose_config(
@@ -134,13 +84,13 @@ def settings_by_size(
     steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
     if "steps" in given.get("training", {}):
         steps = _make_section("training", TrainingConfig, {"steps": given["training"]["steps"]}).steps
-    dim: int = getattr(_make_section("model", sections.model, given.get("model", {})), "dim", 0)
+    network = _make_section("model", sections.model, given.get("model", {}))
     return {
         "training": {
             "steps": steps,
             "warmup_steps": min(usual.warmup_steps, steps // 10),
             "validate_every": max(1, steps // 20),
-            "learning_rate": sections.objective.usual_learning_rate(dim),
+            "learning_rate": sections.objective.usual_learning_rate(network.width),
         }
     }
 
@@ -267,7 +217,9 @@ def _make_section(section: str, cls: type[Section], values: Mapping[str, object]
     checked: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            checked[key] = TypeAdapter(types[key]).validate_python(value)
+            # pydantic takes True for 1; no number is meant so.
+            plain = str(value) if isinstance(value, bool) else value
+            checked[key] = TypeAdapter(types[key]).validate_python(plain)
         except ValidationError as error:
             problem = error.errors()[0]
             told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")

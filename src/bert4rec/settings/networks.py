@@ -26,6 +26,23 @@ Length = Annotated[int, Ge(2)]
 class ModelSettings:
     """The settings of a network. A model of your own extends it with fields that have a default and a docstring."""
 
+    @property
+    def width(self) -> int:
+        """Width of the model's vectors, which the usual learning rate depends on; 0 if it has none."""
+        return 0
+
+
+@dataclass(frozen=True)
+class VectorSettings(ModelSettings):
+    """The settings of a network that gives every item a vector."""
+
+    dim: Count = 64
+    """Width of the vectors of users and items."""
+
+    @property
+    def width(self) -> int:
+        return self.dim
+
 
 @dataclass(frozen=True)
 class PopConfig(ModelSettings):
@@ -36,7 +53,7 @@ class PopConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class BPRMFConfig(ModelSettings):
+class BPRMFConfig(VectorSettings):
     """The size of the factors."""
 
     dim: Count = 64
@@ -44,7 +61,7 @@ class BPRMFConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class NCFConfig(ModelSettings):
+class NCFConfig(VectorSettings):
     """The size of the two towers."""
 
     dim: Count = 64
@@ -60,7 +77,7 @@ class NCFConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class FPMCConfig(ModelSettings):
+class FPMCConfig(VectorSettings):
     """The size of the factors."""
 
     dim: Count = 64
@@ -68,7 +85,7 @@ class FPMCConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class GRUConfig(ModelSettings):
+class GRUConfig(VectorSettings):
     """The size of the network, and its dropout in training."""
 
     dim: Count = 64
@@ -84,7 +101,7 @@ class GRUConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class CaserConfig(ModelSettings):
+class CaserConfig(VectorSettings):
     """The size of the network, and its dropout in training."""
 
     dim: Count = 64
@@ -100,7 +117,7 @@ class CaserConfig(ModelSettings):
 
 
 @dataclass(frozen=True)
-class ModelConfig(ModelSettings):
+class ModelConfig(VectorSettings):
     """The size of the network of BERT4Rec and SASRec, and its dropout in training."""
 
     dim: Count = 64

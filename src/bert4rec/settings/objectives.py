@@ -42,7 +42,7 @@ class ObjectiveSettings:
     """What a training sample is made from, and so what counts as the size of the data."""
 
     @staticmethod
-    def usual_learning_rate(dim: int) -> float:  # noqa: ARG004
+    def usual_learning_rate(width: int) -> float:  # noqa: ARG004
         """Without a preset, for a model of this width."""
         return TrainingConfig.learning_rate
 
@@ -76,9 +76,9 @@ class Cloze(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
 
     @staticmethod
-    def usual_learning_rate(dim: int) -> float:
+    def usual_learning_rate(width: int) -> float:
         """A few masked items a sample teach slowly, so twice the usual rate; wider models may fail to learn at it."""
-        return (2 if dim <= 64 else 1) * TrainingConfig.learning_rate
+        return (2 if width <= 64 else 1) * TrainingConfig.learning_rate
 
     def __post_init__(self) -> None:
         if self.last_item_share + self.prefix_share > 1:

@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any
 
 from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.settings.sections import SECTIONS
 
 Values = dict[str, dict[str, Any]]
 """Section → setting → value, as a file or a user wrote it."""
@@ -16,43 +17,33 @@ Values = dict[str, dict[str, Any]]
 def list_presets(model: str) -> list[str]:
     """The presets of a model; a model of your own has none."""
     refuse_unknown(model)
-    return list(_all_presets()[model])
+    return list(_presets_of(model))
 
 
 def load_preset(model: str, name: str) -> Values:
     """The values of a preset, section by section."""
     refuse_unknown(model, name)
-    return {section: dict(values) for section, values in _all_presets()[model][name].items()}
-
-
-def add_model(model: str) -> None:
-    """Make a model known that has no presets."""
-    _all_presets()[model] = {}
+    return {section: dict(values) for section, values in _presets_of(model)[name].items()}
 
 
 def refuse_unknown(model: str, preset: str | None = None) -> None:
     """Refuse a model or a preset that does not exist."""
-    presets = _all_presets()
-    if model not in presets:
-        listed = ", ".join(presets)
-        raise UsageError(f"Unknown model {model!r}.{did_you_mean(model, presets)} Models: {listed}.")
-    if preset and preset not in presets[model]:
-        owners = [each for each, names in presets.items() if preset in names]
-        known = list(presets[model])
+    if model not in SECTIONS:
+        listed = ", ".join(SECTIONS)
+        raise UsageError(f"Unknown model {model!r}.{did_you_mean(model, SECTIONS)} Models: {listed}.")
+    known = _presets_of(model)
+    if preset and preset not in known:
+        owners = [each for each in SECTIONS if preset in _presets_of(each)]
         hint = f" It exists for {' and '.join(owners)}." if owners else did_you_mean(preset, known)
         listed = ", ".join(known) or "none"
         raise NotFoundError(f"Unknown preset {preset!r} of {model}.{hint} Presets of {model}: {listed}.")
 
 
 @cache
-def _all_presets() -> dict[str, dict[str, Values]]:
-    """Model → preset → values. Every built-in model has a file."""
-    files = sorted((resources.files("bert4rec") / "presets").iterdir(), key=lambda each: each.name)
-    return {
-        each.name.removesuffix(".toml"): tomllib.loads(each.read_text(encoding="utf-8"))
-        for each in files
-        if each.name.endswith(".toml")
-    }
+def _presets_of(model: str) -> dict[str, Values]:
+    """Preset → values. Every built-in model has a file; a model of your own has none."""
+    file = resources.files("bert4rec") / "presets" / f"{model}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:

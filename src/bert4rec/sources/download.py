@@ -13,7 +13,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
 from bert4rec.errors import DataError, NotFoundError
-from bert4rec.logs.log import Progress
+from bert4rec.progress import ProgressCallback
 
 TRIES = 4
 """Broken connections in a row, without a byte gained, before giving up."""
@@ -33,7 +33,7 @@ def download(
     target: Path,
     *,
     checksum: str | None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
     """Download `url` to `target`, which appears only when it is complete and matches `checksum`.
@@ -110,7 +110,7 @@ class _Part:
         self._mark_path.unlink(missing_ok=True)
 
 
-def _fetch(url: str, part: _Part, progress: Progress | None) -> None:
+def _fetch(url: str, part: _Part, progress: ProgressCallback | None) -> None:
     """One connection: append what is missing, or start again if the server offers only the whole file."""
     start = part.size if part.mark else 0
     with contextlib.closing(_connect(url, start, part.mark)) as response:
@@ -157,7 +157,7 @@ def _connect(url: str, start: int, mark: str) -> Response:
     return response
 
 
-def _append(response: Response, part: _Part, total: int | None, progress: Progress | None) -> None:
+def _append(response: Response, part: _Part, total: int | None, progress: ProgressCallback | None) -> None:
     try:
         with part.path.open("ab") as file:
             for block in _blocks(response):

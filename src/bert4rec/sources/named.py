@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bert4rec.data.filters import Filters
 from bert4rec.errors import Bert4RecError, DataError, NotFoundError
 from bert4rec.logs.files import first_lines
-from bert4rec.logs.log import Progress
+from bert4rec.progress import ProgressCallback
 from bert4rec.sources.download import digest, download
 from bert4rec.sources.publishers import (
     AMAZON_RATINGS,
@@ -180,7 +180,7 @@ def find_source(name: str) -> Source:
 
 @contextmanager
 def open_source(
-    name: str, path: Path | None = None, *, cache: Path, progress: Progress | None = None
+    name: str, path: Path | None = None, *, cache: Path, progress: ProgressCallback | None = None
 ) -> Iterator[SourceFiles]:
     """Find the files of a data set, or download them to `cache` if no `path` is given.
 
@@ -222,7 +222,7 @@ def compare_with_paper(source_name: str, users: int, items: int, actions: int) -
     return differences
 
 
-def _fetch(source: Source, folder: Path, notes: list[str], progress: Progress | None) -> Path:
+def _fetch(source: Source, folder: Path, notes: list[str], progress: ProgressCallback | None) -> Path:
     """The publisher's file in the cache, and that of the titles beside it if it can be downloaded."""
     path = _fetch_file(source.url, folder, source.checksum, notes, progress)
     if source.items_url:
@@ -234,7 +234,7 @@ def _fetch(source: Source, folder: Path, notes: list[str], progress: Progress | 
 
 
 def _fetch_file(
-    url: str, folder: Path, published: str | None, notes: list[str], progress: Progress | None
+    url: str, folder: Path, published: str | None, notes: list[str], progress: ProgressCallback | None
 ) -> Path:
     target = folder / url.rpartition("/")[2]
     written_down = target.with_name(target.name + ".sha256")

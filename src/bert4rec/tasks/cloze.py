@@ -5,13 +5,15 @@ to the host, so nothing here makes a GPU wait.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.errors import UsageError
 from bert4rec.models.model import SequenceEncoder, SequentialModel
-from bert4rec.settings.objectives import Cloze
+from bert4rec.settings.objectives import Cloze, ObjectiveSettings
 from bert4rec.tasks.batches import (
     Batches,
     BatchTargets,
@@ -21,12 +23,15 @@ from bert4rec.tasks.batches import (
     refuse_empty,
 )
 from bert4rec.tasks.losses import softmax_cross_entropy
-from bert4rec.tasks.task import TaskInputs
+from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import cut_windows
 
 
 class ClozeTask:
-    """BERT4Rec, and batches of the training part in which items are masked."""
+    """BERT4Rec or a model of your own, and batches of the training part in which items are masked."""
+
+    objective_kind: ClassVar[type[ObjectiveSettings] | None] = Cloze
+    default_objective: ClassVar[type[ObjectiveSettings] | None] = Cloze
 
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
@@ -49,6 +54,15 @@ class ClozeTask:
         )
         self.width = self._batches.shape.width
         self.block = self._batches.block
+
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """A model must see both sides of a masked item, and know the token [mask]."""
+        if check_encoder(model, "ClozeTask", causal=False).end_token is None:
+            raise UsageError(
+                "ClozeTask requires a model with an `end_token`: the number of [mask], one above that of the last "
+                f"item. {type(model).__name__} has none."
+            )
 
     def loss(self, batch: Tensor) -> Tensor:
         return cloze_loss(self.model, self._batches.shape.read(batch), self.dtype)

@@ -4,7 +4,7 @@ A window of n actions has n targets: at each of them, the item that follows.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -13,17 +13,20 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.models.model import SequenceEncoder, SequentialModel
-from bert4rec.settings.objectives import NextItemSettings
+from bert4rec.settings.objectives import NextItem, NextItemSettings, ObjectiveSettings
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
 from bert4rec.tasks.losses import softmax_cross_entropy
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
-from bert4rec.tasks.task import TaskInputs
+from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import Windows, cut_windows
 
 
 class NextItemTask:
     """SASRec, GRU4Rec, GRU4Rec+ or a model of your own, and batches that predict at every action what follows."""
+
+    objective_kind: ClassVar[type[ObjectiveSettings] | None] = NextItemSettings
+    default_objective: ClassVar[type[ObjectiveSettings] | None] = NextItem
 
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
@@ -47,6 +50,11 @@ class NextItemTask:
         )
         self.width = self._batches.shape.width
         self.block = self._batches.block
+
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """A model must not see what follows."""
+        check_encoder(model, "NextItemTask", causal=True)
 
     def loss(self, batch: Tensor) -> Tensor:
         read, model = self._batches.shape.read(batch), self.model

@@ -6,6 +6,7 @@ depends on its step alone.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
-from bert4rec.settings.objectives import PairSettings
+from bert4rec.settings.objectives import ObjectiveSettings, PairSettings, Pairwise
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import refuse_empty
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
@@ -27,6 +28,9 @@ BLOCK_NUMBERS = 1 << 20
 
 class PairTask:
     """BPR-MF, NCF, FPMC or Caser, and batches of what users chose and what they did not."""
+
+    objective_kind: ClassVar[type[ObjectiveSettings] | None] = PairSettings
+    default_objective: ClassVar[type[ObjectiveSettings] | None] = Pairwise
 
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         self.model = model
@@ -45,6 +49,10 @@ class PairTask:
         )
         self.width = self._batches.width
         self.block = self._batches.block
+
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """Any model can learn from pairs."""
 
     def loss(self, batch: Tensor) -> Tensor:
         pair = self._batches.read(batch)

@@ -5,7 +5,7 @@ users and items (`pairs`), and plain counting, which is here.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.models.model import SequentialModel
+from bert4rec.errors import UsageError
+from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import ObjectiveSettings, RunConfig
 
 Settings = TypeVar("Settings", bound=ObjectiveSettings)
@@ -68,17 +69,53 @@ class Task(Protocol):
         ...
 
 
+class TaskKind(Task, Protocol):
+    """A task as `register` takes it: its class says which settings and which models it can be made with."""
+
+    objective_kind: ClassVar[type[ObjectiveSettings] | None]
+    """What its settings, the section `objective`, must extend; None where there is nothing to train."""
+    default_objective: ClassVar[type[ObjectiveSettings] | None]
+    """Its settings unless a model has others."""
+
+    def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None: ...
+
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """Refuse a model that cannot learn this way."""
+        ...
+
+
 class CountingTask:
     """POP, or a model of your own that only counts: there is nothing to train."""
 
+    objective_kind: ClassVar[type[ObjectiveSettings] | None] = None
+    default_objective: ClassVar[type[ObjectiveSettings] | None] = None
     width = 0
 
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         self.model = model
         model.count(inputs.dataset, inputs.training_end)
 
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """A model must count something."""
+        if type(model).count is SequentialModel.count:
+            raise UsageError(
+                f"CountingTask requires a model with a method `count`; {type(model).__name__} has none."
+            )
+
     def block(self, step: int) -> tuple[int, Tensor]:
         return step, torch.empty((0, 0), dtype=torch.int32)
 
     def loss(self, batch: Tensor) -> Tensor:
         raise NotImplementedError("counting has no loss")
+
+
+def check_encoder(model: SequentialModel, task: str, *, causal: bool) -> SequenceEncoder:
+    """The same model, refused unless it reads sequences in the direction that a task requires."""
+    name = type(model).__name__
+    if not isinstance(model, SequenceEncoder):
+        raise UsageError(f"{task} requires a `model` that extends SequenceEncoder; {name} does not.")
+    if model.causal != causal:
+        raise UsageError(f"{task} requires a model with `causal = {causal}`; {name} has {model.causal}.")
+    return model

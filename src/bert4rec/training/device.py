@@ -47,7 +47,7 @@ def place(name: str = "auto") -> Placement:
             f"Unknown device {name!r}. `device` must be auto, cpu, cuda or a GPU by number, such as cuda:1."
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"`device={name}`: no GPU found. Use `device=cpu`.")
+        raise UsageError(f'`device="{name}"`: no GPU found. Use `device="cpu"`.')
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"Device {name!r} is not supported. `device` must be auto, cpu or cuda.")
     half = device.type == "cuda" and torch.cuda.is_bf16_supported()

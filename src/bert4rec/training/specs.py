@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
+from typing import TypeVar
 
 import torch
 
@@ -12,20 +13,23 @@ from bert4rec.models.bpr_mf import BPRMF
 from bert4rec.models.caser import Caser
 from bert4rec.models.fpmc import FPMC
 from bert4rec.models.gru4rec import GRU4Rec, GRU4RecPlus
-from bert4rec.models.model import SequenceEncoder, SequentialModel
+from bert4rec.models.model import SequentialModel
 from bert4rec.models.ncf import NCF
 from bert4rec.models.pop import Pop
 from bert4rec.models.sasrec import SASRec
-from bert4rec.settings.config import SECTIONS, Sections
 from bert4rec.settings.networks import ModelSettings
-from bert4rec.settings.objectives import NextItem, ObjectiveSettings
-from bert4rec.settings.presets import add_model
+from bert4rec.settings.objectives import ObjectiveSettings
+from bert4rec.settings.sections import SECTIONS, Sections
 from bert4rec.tasks.cloze import ClozeTask
 from bert4rec.tasks.next_item import NextItemTask
 from bert4rec.tasks.pairs import PairTask
-from bert4rec.tasks.task import CountingTask, Task, TaskInputs
+from bert4rec.tasks.task import CountingTask, Task, TaskInputs, TaskKind
 
-MakeTask = Callable[[SequentialModel, TaskInputs], Task]
+Settings = TypeVar("Settings", bound=ModelSettings)
+MakeModel = Callable[[int, Settings, torch.Generator | None], SequentialModel]
+"""A class of models, made with the number of items, its settings, and a generator for the first weights."""
+MakeUserModel = Callable[[int, int, Settings, torch.Generator | None], SequentialModel]
+"""A class of models that know users, made with the number of users before the rest."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +39,18 @@ class ModelSpec:
     title: str
     """As the paper writes it."""
     network: type[SequentialModel]
-    task: MakeTask
-    """How it learns; what it can be told is in `config.SECTIONS`."""
+    task: type[TaskKind]
+    """How it learns; what it can be told is in `settings.sections.SECTIONS`."""
 
     @property
     def is_trained(self) -> bool:
         """Whether there is anything to train."""
-        return self.task is not CountingTask
+        return self.task.objective_kind is not None
 
     @property
     def knows_users(self) -> bool:
         """Whether it learns something about each user, and so can answer only for those it was trained with."""
         return self.network.knows_users
-
-    @property
-    def needs_users(self) -> bool:
-        """Whether it answers only for users it was trained with, not for any history."""
-        return self.task in (PairTask, CountingTask)
 
     def build(
         self,
@@ -83,23 +82,27 @@ MODELS = {
     "bert4rec": ModelSpec("BERT4Rec", BERT4Rec, ClozeTask),
 }
 """In the order of the paper's Table 2; models that are registered come behind."""
+BUILT_IN = frozenset(MODELS)
 
 
 def register(
     name: str,
-    model: type[SequentialModel],
-    settings: type[ModelSettings],
+    model: MakeModel[Settings] | MakeUserModel[Settings],
+    settings: type[Settings],
     *,
-    task: MakeTask = NextItemTask,
-    objective: type[ObjectiveSettings] | None = NextItem,
+    task: type[TaskKind] = NextItemTask,
+    objective: type[ObjectiveSettings] | None = None,
     title: str | None = None,
 ) -> None:
     """Make a model of your own known, so that it can be trained, judged, saved, opened and recommended from.
 
+    Registering a name again replaces the model, as when a cell of a notebook is run twice.
+
     Parameters
     ----------
     name
-        What `train(..., model=name)` takes: lower-case letters, digits, `+`, `-`, `.` and `_`.
+        What `train(..., model=name)` takes: lower-case letters, digits, `+`, `-`, `.` and `_`. The names of the
+        built-in models are taken.
     model
         A class that extends `SequenceEncoder` (or, with another task, `SequentialModel`), made by
         `model(num_items, settings, generator)`.
@@ -107,27 +110,50 @@ def register(
         A dataclass that extends `ModelSettings`, in which every field has a default. The fields are the settings
         `model.*`; limits such as `Annotated[int, annotated_types.Ge(1)]` are checked.
     task
-        How it learns. By default it predicts the next item, with the exact softmax over all items.
+        How it learns: a class of `bert4rec.tasks`. By default it predicts the next item.
     objective
-        The settings of the task, `objective.*`; None with `task=CountingTask`, where there is nothing to train.
+        The class of the task's settings, `objective.*`. By default that of the task: with `NextItemTask`, the exact
+        softmax over all items.
     title
         What tables call it; by default the name.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9_.+-]*", name):
         raise UsageError(f"`name` must be lower-case letters, digits, +, -, . and _, not {name!r}.")
-    if name in MODELS:
+    if name in BUILT_IN:
         raise UsageError(f"A model {name!r} already exists. Choose another `name`.")
-    needed = SequenceEncoder if task in (NextItemTask, ClozeTask) else SequentialModel
-    if not (isinstance(model, type) and issubclass(model, needed)):
-        raise UsageError(f"`model` must be a class that extends {needed.__name__}; {model!r} does not.")
+    if not (isinstance(model, type) and issubclass(model, SequentialModel)):
+        raise UsageError(
+            f"`model` must be a class that extends SequenceEncoder or SequentialModel; {model!r} does not."
+        )
     if missing := ", ".join(sorted(model.__abstractmethods__)):
         raise UsageError(f"{model.__name__} lacks what every model must have: {missing}.")
     if not (isinstance(settings, type) and issubclass(settings, ModelSettings) and is_dataclass(settings)):
         raise UsageError(f"`settings` must be a dataclass that extends ModelSettings; {settings!r} is not.")
     try:
-        settings()
+        usual = settings()
     except TypeError as error:
         raise UsageError(f"Every field of {settings.__name__} must have a default ({error}).") from error
-    MODELS[name] = ModelSpec(title or name, model, task)
-    SECTIONS[name] = Sections(settings, objective)
-    add_model(name)
+    if not isinstance(task, type):
+        raise UsageError(f"`task` must be a class, such as those of bert4rec.tasks; found {task!r}.")
+    objective, kind = objective or task.default_objective, task.objective_kind
+    if objective is not None and not (kind and issubclass(objective, kind)):
+        expected = f"a class that extends {kind.__name__}" if kind else "None: there is nothing to train"
+        raise UsageError(f"`objective` of {task.__name__} must be {expected}; found {objective.__name__}.")
+    spec = ModelSpec(title or name, model, task)
+    _try_out(spec, usual)
+    MODELS[name], SECTIONS[name] = spec, Sections(settings, objective)
+
+
+def _try_out(spec: ModelSpec, settings: ModelSettings) -> None:
+    """Refuse a model that cannot be made, or cannot learn by its task, before anybody waits for a training."""
+    try:
+        with torch.random.fork_rng(devices=[]):  # The first weights of the trial are no draw of the caller's.
+            model = spec.build(2, 2, settings)
+        int(model.max_history)
+    except (TypeError, AttributeError) as error:
+        sizes = "num_users, num_items" if spec.knows_users else "num_items"
+        raise UsageError(
+            f"`model` must be made by {spec.network.__name__}({sizes}, settings, generator) and then have "
+            f"`max_history`, or `max_length` if it extends SequenceEncoder; trying it failed: {error}."
+        ) from error
+    spec.task.check(model)

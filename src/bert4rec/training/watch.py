@@ -163,7 +163,7 @@ def make_tracker(kind: Literal["tensorboard", "mlflow"] | None, folder: Path) ->
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise UsageError(
-                "`track=tensorboard` needs TensorBoard: pip install 'bert4rec[tensorboard]'."
+                "`track=\"tensorboard\"` requires TensorBoard: pip install 'bert4rec[tensorboard]'."
             ) from error
         with SummaryWriter(str(folder / "tensorboard")) as writer:
             yield writer.add_scalar
@@ -171,7 +171,7 @@ def make_tracker(kind: Literal["tensorboard", "mlflow"] | None, folder: Path) ->
         try:
             import mlflow
         except ImportError as error:
-            raise UsageError("`track=mlflow` needs MLflow: pip install 'bert4rec[mlflow]'.") from error
+            raise UsageError("`track=\"mlflow\"` requires MLflow: pip install 'bert4rec[mlflow]'.") from error
         with mlflow.start_run(run_name=folder.name):
             yield lambda name, value, step: mlflow.log_metric(name, value, step=step)
     else:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
+from bert4rec.evaluation.protocol import PROTOCOLS
 from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
 from bert4rec.paper.reporting.evidence import Evidence, Line, SeedResults
 from bert4rec.paper.reporting.layout import Row, Table
@@ -32,7 +33,8 @@ from bert4rec.paper.reporting.summary_speed import (
 
 MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
 END = "<!-- end -->"
-PROTOCOLS = {"sampled": "100 popularity negatives", "full": "full ranking"}
+PAPER_LABELS = {**PROTOCOLS, "sampled": "100 popularity negatives"}
+"""How the paper's protocol is called beside its own numbers."""
 SHOWN = ("HR@10", "NDCG@10", "MRR")
 
 
@@ -100,7 +102,7 @@ def quality_table(data: Sequence[Evidence]) -> Table:
         theirs = [printed("table2_overall", title, metric, BERT4REC.label) for metric in SHOWN]
         if None not in theirs:
             numbers = [f"{value:.4f}" for value in theirs]
-            rows.append(Row(title, [f"paper, {PROTOCOLS['sampled']}", *numbers, "", ""]))
+            rows.append(Row(title, [f"paper, {PAPER_LABELS['sampled']}", *numbers, "", ""]))
         rows += [
             Row(
                 f"{title}, `{BERT4REC.preset_for(evidence.facts.family)}`",
@@ -111,7 +113,7 @@ def quality_table(data: Sequence[Evidence]) -> Table:
                     str(run.lines[0]["device"]),
                 ],
             )
-            for protocol, name in PROTOCOLS.items()
+            for protocol, name in PAPER_LABELS.items()
         ]
     return Table("", ["protocol", *SHOWN, "seeds", "device"], rows)
 
