@@ -26,7 +26,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, find_files
-from bert4rec.progress import Callback, progress_bar
+from bert4rec.progress import ProgressCallback, progress_bar
 from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
 from bert4rec.recommend.catalogue import Id
@@ -205,7 +205,7 @@ def _top(
 
 
 def recommend_file(
-    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: Callback | None = None
+    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: ProgressCallback | None = None
 ) -> Tally:
     """Write `request.target`, which is complete or absent. Continues where an earlier call was interrupted."""
     request.check_target(overwrite=overwrite)
