@@ -32,7 +32,7 @@ _OTHER_NAME = {
     "settings": "--set",
     "target": "--output",
 }
-_ARGUMENTS = {"source": "SOURCE"}
+_ARGUMENTS = {"runs": "RUNS", "source": "SOURCE"}
 """Parameters that are arguments of the command, without an option."""
 _COMMANDS = {
     "prepare": "prepare LOG",
