@@ -127,3 +127,24 @@ def test_a_text_is_not_a_list_of_allowed_items(shop: Recommender, tmp_path: Path
     LISTS.write_parquet(tmp_path / "lists.parquet")
     with pytest.raises(UsageError, match="`deny`: expected a list of item ids; found the text '60'"):
         shop.recommend_file(tmp_path / "lists.parquet", tmp_path / "out.parquet", deny="60")
+
+
+def test_users_without_a_known_item_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    recommender = highest_first(["a", "b", "c"])
+    recommender.recommend_many([["a"], ["nowhere"], []], k=1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "No known item in the history of 2 of 3 users: they get the most popular items."
+    ]
+
+
+def test_one_recommendation_is_a_table_too() -> None:
+    found = highest_first(["a", "b", "c"], ["A", "B", "C"])
+    answer = found.recommend(["a"], k=2)
+    assert answer.to_polars().rows() == [(1, "c", "C", 3.0), (2, "b", "B", 2.0)]
+    assert repr(answer).startswith("Recommendation, shape: (2, 4)")
+
+
+def test_columns_are_named_by_place_too() -> None:
+    frame = pl.DataFrame({"who": ["u", "u"], "what": ["a", "b"]})
+    found = highest_first(["a", "b", "c"]).recommend_many(frame, k=1, user=1, item=2)
+    assert found.to_polars()["item"].to_list() == ["c"]

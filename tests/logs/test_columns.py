@@ -128,3 +128,14 @@ def test_the_time_cannot_be_the_user_or_the_item() -> None:
         with pytest.raises(UsageError, match=f"`{role}` and `time` cannot both be column"):
             choose_columns(["u", "i"], ColumnRequest(time=time), where="log")
     assert choose_columns(["u", "date"], ColumnRequest(item="date"), where="log") == ColumnChoice("u", "date")
+
+
+def test_a_column_of_dates_is_the_time_whatever_its_name() -> None:
+    names = ["user", "item", "wann?", "birthday"]
+    choice = choose_columns(names, ColumnRequest(), where="log", dates=["wann?", "birthday"])
+    assert choice.time == "wann?", "a birthday is not the time of an action"
+    with pytest.raises(DataError, match=r"several columns that may be the time: quando, wann\?"):
+        choose_columns(
+            ["user", "item", "quando", "wann?"], ColumnRequest(), where="log", dates=["quando", "wann?"]
+        )
+    assert choose_columns(names, ColumnRequest(time="none"), where="log", dates=["wann?"]).time is None

@@ -28,10 +28,10 @@ def prepare(
     source: Frame | str | Path | Sequence[str | Path],
     folder: str | Path | None = None,
     *,
-    user: str | None = None,
-    item: str | None = None,
-    time: str | None = None,
-    title: str | None = None,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    time: str | int | None = None,
+    title: str | int | None = None,
     items: Frame | str | Path | None = None,
     time_format: str | None = None,
     separator: str | None = None,
@@ -160,7 +160,7 @@ def prepare(
         seed=seed,
         repeats=repeats,
     )
-    columns, hints = ColumnRequest(user, item, time, title), Hints(encoding, separator, time_format)
+    columns, hints = ColumnRequest.of(user, item, time, title), Hints(encoding, separator, time_format)
     reader = _Reader(columns, hints, catalogue=items is not None, show=progress, callback=callback)
     read = reader.read(source, local_copy, like, seed)
     log = read.log

@@ -42,6 +42,11 @@ class ColumnRequest:
     time: str | None = None
     title: str | None = None
 
+    @classmethod
+    def of(cls, *columns: str | int | None) -> "ColumnRequest":
+        """From names, or places counted from 1, in the order user, item, time, title."""
+        return cls(*(None if column is None else str(column) for column in columns))
+
 
 @dataclass(frozen=True)
 class ColumnChoice:
@@ -81,9 +86,11 @@ def guess_columns(names: Sequence[str], lists: Collection[str] = ()) -> dict[str
     return guessed
 
 
-def _guess_time(names: Sequence[str], where: str) -> str | None:
-    """The column whose name ends like that of a time ("Order Date", playedAt, event_ts_utc), if there is one."""
-    found = [name for name in names if _ends_like_time(name)]
+def _guess_time(names: Sequence[str], dates: Collection[str], where: str) -> str | None:
+    """The column whose name ends like that of a time ("Order Date", playedAt, event_ts_utc), or that holds dates."""
+    found = [name for name in names if _ends_like_time(name)] or [
+        name for name in names if name in dates and not _NO_TIME_OF_THE_ACTION.search(_plain(name))
+    ]
     if len(found) > 1:
         raise DataError(
             f"{where} has several columns that may be the time: {', '.join(found)}. Name the one to sort by with "
@@ -108,11 +115,17 @@ def made_up_names(count: int) -> list[str]:
 
 
 def choose_columns(
-    names: Sequence[str], request: ColumnRequest, *, where: str, lists: Collection[str] = ()
+    names: Sequence[str],
+    request: ColumnRequest,
+    *,
+    where: str,
+    lists: Collection[str] = (),
+    dates: Collection[str] = (),
 ) -> ColumnChoice:
     """Choose columns; a column that was named must exist, and user and item must be found.
 
     `lists` are the columns that hold lists. If no name stands for the item and one of them is left, it is that.
+    `dates` are the columns whose type is a date or a time: if no name stands for the time, it is one of them.
     """
     roles: dict[str, str | None] = dict(guess_columns(names, lists))
     if list(names) == made_up_names(2):
@@ -126,7 +139,7 @@ def choose_columns(
         del roles["time"]  # the user named it as something else
     roles |= named
     if request.time is None and "time" not in roles:
-        roles["time"] = _guess_time([name for name in names if name not in roles.values()], where)
+        roles["time"] = _guess_time([name for name in names if name not in roles.values()], dates, where)
     if not roles.get("item"):
         left = [name for name in lists if name not in roles.values()]
         if len(left) > 1:

@@ -213,10 +213,11 @@ def _plan(file: LogSource, request: ColumnRequest) -> Part:
             request = _with_time(request, file.columns)
     types = column_types(file)
     lists = {name: kind for name, kind in types.items() if isinstance(kind, pl.List | pl.Array)}
+    dates = [name for name, kind in types.items() if isinstance(kind, pl.Date | pl.Datetime)]
     choice = (
         LINES
         if file.format == "lines"
-        else choose_columns(list(types), request, where=file.shown, lists=lists)
+        else choose_columns(list(types), request, where=file.shown, lists=lists, dates=dates)
     )
     ids = {"user": types[choice.user], "item": types[choice.item]}
     if "item" in choice.lists:

@@ -48,9 +48,9 @@ class Item:
     score: float
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """Items, best first, and what they are based on."""
+@dataclass(frozen=True, repr=False)
+class Recommendation(Tabular):
+    """Items, best first, and what they are based on. As a table: `rank` (from 1), `item`, `title` and `score`."""
 
     items: list[Item]
     used: int
@@ -59,6 +59,18 @@ class Recommendation:
     """Ids in the question that the model does not know, as they were given; they were skipped."""
     fallback: str | None
     """"popular" if the history held nothing known, so that the most popular items are the answer."""
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each item: `rank` (from 1), `item`, `title` and `score`."""
+        import polars as pl
+
+        columns = {
+            "rank": pl.Series(range(1, len(self.items) + 1), dtype=pl.Int32),
+            "item": pl.Series([item.item_id for item in self.items]),
+            "title": pl.Series([item.title for item in self.items], dtype=pl.String),
+            "score": pl.Series([item.score for item in self.items], dtype=pl.Float64),
+        }
+        return pl.DataFrame(columns)
 
 
 @dataclass(frozen=True)

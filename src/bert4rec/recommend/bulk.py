@@ -8,6 +8,7 @@ whatever ended the first.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from bert4rec.recommend.ranker import NOTHING, join
 if TYPE_CHECKING:
     from bert4rec.recommend.recommender import Recommender
 
+log = logging.getLogger("bert4rec")
 USERS_PER_PART = 2**14
 """How much is held in memory, and how much work a killed process can lose."""
 ANSWERS_PER_PART = 2**24
@@ -156,12 +158,20 @@ def recommend_many(
     width = min(question.k, len(recommender.catalogue))
     empty = np.empty((0, width), np.int32), np.empty((0, width), np.float32)
     numbers, scores = (np.concatenate(column) for column in zip(empty, *tables, strict=True))
+    is_fallback = np.concatenate([np.empty(0, bool), *(_fallbacks(recommender, part) for part in parts)])
+    if is_fallback.any():
+        cold = int(np.count_nonzero(is_fallback))
+        log.warning(
+            "No known item in the history of %s of %s users: they get the most popular items.",
+            f"{cold:,}",
+            f"{len(is_fallback):,}",
+        )
     return Recommendations(
         users=pl.concat([part.ids for part in parts], how="vertical"),
         numbers=numbers,
         scores=scores,
         used=np.minimum(lengths, recommender.max_history),
-        is_fallback=np.concatenate([np.empty(0, bool), *(_fallbacks(recommender, part) for part in parts)]),
+        is_fallback=is_fallback,
         unknown=unknown,
         catalogue=recommender.catalogue,
     )
@@ -205,7 +215,11 @@ def _top(
 
 
 def recommend_file(
-    recommender: "Recommender", request: Request, *, overwrite: bool = False, progress: ProgressCallback | None = None
+    recommender: "Recommender",
+    request: Request,
+    *,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
 ) -> Tally:
     """Write `request.target`, which is complete or absent. Continues where an earlier call was interrupted."""
     request.check_target(overwrite=overwrite)

@@ -143,9 +143,9 @@ class Recommender:
         histories: "Iterable[History] | HistoriesByUser | Frame | Dataset",
         k: int = 10,
         *,
-        user: str | None = None,
-        item: str | None = None,
-        time: str | None = None,
+        user: str | int | None = None,
+        item: str | int | None = None,
+        time: str | int | None = None,
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
@@ -175,7 +175,7 @@ class Recommender:
         from bert4rec.logs.columns import ColumnRequest
         from bert4rec.recommend.bulk import recommend_many
 
-        columns = ColumnRequest(user, item, time)
+        columns = ColumnRequest.of(user, item, time)
         question, unknown = self.question((), k, exclude_seen=exclude_seen, allow=allow, deny=deny)
         leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
         found = recommend_many(self, histories, columns, question, leaves_out_seen=leaves_out, show=progress)
@@ -218,9 +218,9 @@ class Recommender:
         target: str | Path,
         k: int = 10,
         *,
-        user: str | None = None,
-        item: str | None = None,
-        time: str | None = None,
+        user: str | int | None = None,
+        item: str | int | None = None,
+        time: str | int | None = None,
         time_format: str | None = None,
         separator: str | None = None,
         encoding: str | None = None,
@@ -273,7 +273,7 @@ class Recommender:
             exclude_seen=exclude_seen,
             allow=None if allow is None else as_list(allow, "allow"),
             deny=() if deny is None else as_list(deny, "deny"),
-            columns=ColumnRequest(user, item, time),
+            columns=ColumnRequest.of(user, item, time),
             hints=Hints(encoding, separator, time_format),
         )
         with progress_bar("Recommending", "users", progress, callback) as report:
