@@ -215,6 +215,15 @@ def test_a_refit_gives_what_training_at_once_would_have_given(
         final.refit()
 
 
+def test_a_refit_does_not_take_the_place_of_its_own_run(dataset: Dataset, tmp_path: Path) -> None:
+    chosen = train_tiny(dataset, tmp_path / "chosen", test=False)
+    (tmp_path / "link").symlink_to(chosen.path)
+    for folder in (chosen.path, str(tmp_path / "link"), tmp_path / "other" / ".." / "chosen"):
+        with pytest.raises(UsageError, match="chosen is the folder of the run itself. Choose another `folder`"):
+            chosen.refit(folder, overwrite=True, device="cpu")
+    Run.open(chosen.path).verify()
+
+
 def test_runs_are_compared_by_themselves_or_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
     runs = [train_tiny(dataset, tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     other = train_tiny(dataset, tmp_path / "b", model="pop")

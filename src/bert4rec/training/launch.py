@@ -87,6 +87,8 @@ def refit_run(run: Run, folder: str | Path | None, *, dataset: Dataset, **option
         raise UsageError(f"{run.path} was refitted and tested already.")
     if run.plan.variant:
         raise UsageError(f"{run.path} holds a variant of {run.plan.model}, which cannot be refitted.")
+    if folder is not None and Path(folder).resolve() == run.path.resolve():
+        raise UsageError(f"{run.path} is the folder of the run itself. Choose another `folder` for the refit.")
     run.verify()
     where = str(dataset.path.absolute()) if dataset.path else ""
     plan = replace(run.plan, dataset=where, refit=True, test=True)
