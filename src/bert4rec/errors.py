@@ -9,6 +9,8 @@ Each message says what is wrong, where, what was expected and what to do. Parame
 backticks; the command line prints them as options. Any other exception is a bug of ours.
 """
 
+from collections.abc import Iterable
+
 
 class Bert4RecError(Exception):
     """An error that the user can correct; the message says how."""
@@ -32,3 +34,20 @@ class NotFoundError(Bert4RecError):
     """A named file, folder, data set or id does not exist."""
 
     exit_code = 4
+
+
+def one_of(parameter: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is not one of the choices of a parameter.
+
+    Parameters
+    ----------
+    parameter
+        Its name, for the message.
+    value
+        What was passed.
+    choices
+        What may be passed.
+    """
+    known = tuple(choices)
+    if not isinstance(value, str) or value not in known:
+        raise UsageError(f"`{parameter}` must be one of {', '.join(map(repr, known))}; found {value!r}.")

@@ -37,6 +37,7 @@ _COMMANDS = {
     "train": "train DATASET",
     "run.evaluate": "evaluate RUN",
     "run.export": "export RUN",
+    "run.refit": "refit RUN",
     "compare": "compare RUN RUN",
     "serve": "serve MODEL",
     "reproduce": "reproduce EXPERIMENT",
