@@ -54,9 +54,9 @@ class Evaluation(Tabular):
     split: Part
     repeats: Repeats
     users: int
-    """How many users were asked about."""
+    """How many users were evaluated."""
     left_out: int
-    """Users who were not asked about because their target repeats an item of their history."""
+    """Users who were left out because their target repeats an item of their history."""
     metrics: Metrics
     """Protocol → metric → value, such as `metrics["full"]["NDCG@10"]`."""
     slices: Slices

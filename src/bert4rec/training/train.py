@@ -89,7 +89,7 @@ class RunContext:
 def train(
     dataset: Dataset, folder: Path, plan: Plan, around: RunContext, spec: ModelSpec | None = None
 ) -> Run:
-    """Train and judge one model; resume where an earlier call was interrupted. Leaves a finished run in `folder`.
+    """Train and evaluate one model; resume where an earlier call was interrupted. Leaves a finished run in `folder`.
 
     A run that is already finished is returned as it is. An experiment may pass a `spec` of its own, with parts of the
     model swapped; the plan then names the variant.

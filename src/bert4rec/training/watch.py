@@ -94,15 +94,15 @@ class Watch:
     _line: "Status | None"
 
     def __enter__(self) -> Self:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._handles_ctrl_c = True
-            signal.signal(signal.SIGINT, self._press)
         if self._listener is None and is_shown(self._progress):
             from rich.console import Console
 
             self._line = Console(stderr=not is_notebook()).status("Getting ready …")
             self._line.start()
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._handles_ctrl_c = True
+            signal.signal(signal.SIGINT, self._press)
         return self
 
     def __exit__(
