@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from bert4rec.settings.networks import ModelSettings
     from bert4rec.settings.presets import list_presets
     from bert4rec.settings.sections import list_models
-    from bert4rec.training.run import Run, TrainingHistory
+    from bert4rec.training.progress_log import TrainingHistory
+    from bert4rec.training.run import Run
     from bert4rec.training.specs import register
     from bert4rec.training.watch import TrainingStatus
 
@@ -51,7 +52,7 @@ _PLACES = {
     "SequentialModel": "models.model",
     "Setting": "settings.config",
     "SplitSpec": "data.splits",
-    "TrainingHistory": "training.run",
+    "TrainingHistory": "training.progress_log",
     "TrainingStatus": "training.watch",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",

@@ -182,8 +182,8 @@ def test_an_unknown_metric_or_protocol_is_refused(plant: Plant) -> None:
     runs = [plant("one", [0, 1]), plant("other", [1, 0], config=WIDER)]
     with pytest.raises(UsageError, match="recall"):
         compare_runs(runs, metric="recall")
-    with pytest.raises(UsageError, match="`protocol` must be one of sampled, full; got 'paper'"):
-        compare_runs(runs, protocol="paper")
+    with pytest.raises(UsageError, match="`protocol` must be one of 'sampled', 'full'; found 'paper'"):
+        compare_runs(runs, protocol="paper")  # type: ignore[arg-type]
 
 
 def test_as_a_frame_it_has_a_row_a_system_with_its_difference_from_the_first(plant: Plant) -> None:
@@ -207,6 +207,13 @@ def test_it_reads_as_a_table_that_ends_with_who_wins(plant: Plant) -> None:
     assert sentences[1] == (
         "Full ranking: two beats one (HR@1 1.0000 vs 0.5000, +100.0%; p = 0.0003 over users)."
     )
+
+
+def test_a_tiny_p_value_is_not_told_as_zero(plant: Plant) -> None:
+    runs = [plant("one", [9] * 500), plant("two", [0, 0, 0, 9] * 125, config=WIDER)]
+    *_, difference, sampled, _full = repr(compare_runs(runs, metric="HR@1")).splitlines()
+    assert difference.endswith("], p < 0.0001")
+    assert "; p < 0.0001 over users" in sampled
 
 
 def test_a_system_with_one_run_borrows_the_variance_between_the_runs_of_another(plant: Plant) -> None:

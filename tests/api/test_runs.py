@@ -2,16 +2,22 @@
 
 import gc
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from bert4rec.api.runs import compare, load, train
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Run
 from bert4rec.training.watch import TrainingStatus
 from tests.conftest import MakeDataset
@@ -110,7 +116,7 @@ def test_a_callback_hears_every_validation(dataset: Dataset, tmp_path: Path) -> 
     ].to_list()
     assert {each.steps for each in marks} == {12}
     assert all(each.seconds_left is not None and each.seconds_left >= 0 for each in marks)
-    assert any(each.message and "judging" in each.message for each in heard)
+    assert any(each.message and "evaluating on the test items" in each.message for each in heard)
 
 
 def test_a_callback_stops_training_and_it_is_resumed_as_if_nothing_had_happened(
@@ -118,25 +124,140 @@ def test_a_callback_stops_training_and_it_is_resumed_as_if_nothing_had_happened(
 ) -> None:
     whole = train(dataset, tmp_path / "whole", settings=TINY, device="cpu")
 
-    def stop_by_answer(status: TrainingStatus) -> bool:
-        return status.step == 6
+    def stop_by_answer(status: TrainingStatus) -> object:
+        return np.bool_(status.step == 6)
 
     def stop_by_error(status: TrainingStatus) -> None:
         if status.step == 9:
             raise KeyboardInterrupt
 
     folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         train(dataset, folder, settings=TINY, device="cpu", callback=stop_by_answer)
     with pytest.raises(UsageError, match=r"holds an unfinished run\. Continue it with `resume=True`"):
         train(dataset, folder, settings=TINY, device="cpu")
-    with pytest.raises(UsageError, match="`resume=True` keeps the settings"):
-        train(dataset, folder, settings=TINY, resume=True)
     with pytest.raises(KeyboardInterrupt):
         train(dataset, folder, resume=True, device="cpu", callback=stop_by_error)
     resumed = train(dataset, folder, resume=True, device="cpu")
     assert weights_of(resumed) == weights_of(whole)
     assert [line["resumed"] for line in resumed.result["lines"]] == [True, True]
+
+
+def test_a_run_is_resumed_with_the_same_settings_or_none_and_with_no_others(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[model]\ndim = 8\n")
+    given: dict[str, Any] = {
+        "model": "sasrec",
+        "config": file,
+        "seed": 4,
+        "test": False,
+        "split": SplitSpec(),
+    }
+    given["settings"] = {"training.steps": 6, "training.validate_every": 2, "model.max_length": 8}
+    folder = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(dataset, folder, **given, device="cpu", callback=lambda status: status.step == 2)
+    file_2 = tmp_path / "other.toml"
+    file_2.write_text("[model]\ndim = 16\n")
+    for change, told in [
+        ({"model": "bert4rec"}, "which has `model='sasrec'`; found `model='bert4rec'`. Leave out `model`"),
+        ({"preset": "demo"}, "which has `preset=None`; found `preset='demo'`"),
+        ({"seed": 1}, "which has `seed=4`; found `seed=1`"),
+        ({"refit": True, "test": True}, "which has `test=False`; found `test=True`"),
+        ({"config": file_2}, "which has `settings={'model.dim': 8}`; found `settings={'model.dim': 16}`"),
+        ({"settings": ["model.dim=4"]}, "which has `settings={'model.dim': 8}`; found `settings={'model.dim': 4}`"),
+        ({"overwrite": True}, "`resume=True` and `overwrite=True` cannot be used together"),
+    ]:  # fmt: skip
+        with pytest.raises(UsageError, match=re.escape(told)):
+            train(dataset, folder, **change, resume=True, device="cpu")  # type: ignore[arg-type]
+    heard: list[str | None] = []
+    train(
+        dataset,
+        folder,
+        **given,
+        resume=True,
+        device="cpu",
+        callback=lambda status: heard.append(status.message),
+    )
+    assert "Resuming at step 2." in heard
+    assert train(dataset, folder, settings=["model.dim=8"], resume=True).plan.seed == 4
+
+
+def test_the_callers_random_numbers_go_on_as_without_training(dataset: Dataset, tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(dataset, tmp_path / "run", settings=TINY, device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_slip_in_a_parameter_is_refused_with_the_choices(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_tiny(dataset, tmp_path / "run")
+    slip: Any = "validation"
+    for ask in (run.evaluate, run.ranks, make_split(dataset).targets, make_split(dataset).training_end):
+        with pytest.raises(UsageError, match="`split` must be one of 'valid', 'test'; found 'validation'"):
+            ask(slip)
+    with pytest.raises(UsageError, match="`split` must be one of"):
+        compare(run, run, split=slip)
+    with pytest.raises(
+        UsageError, match="`negatives` must be one of 'popularity', 'uniform'; found 'validation'"
+    ):
+        run.evaluate(negatives=slip)
+    with pytest.raises(
+        UsageError, match="`track` must be one of 'tensorboard', 'mlflow'; found 'validation'"
+    ):
+        train(dataset, run.path, settings=TINY, track=slip, overwrite=True)
+    for seed in (-1, "a", 1.5, 2**63):
+        with pytest.raises(UsageError, match=r"`seed` must be a whole number from 0 to 2\*\*63 - 1; found"):
+            train(dataset, run.path, settings=TINY, seed=seed, overwrite=True)  # type: ignore[arg-type]
+    Run.open(run.path).verify()
+
+
+def test_what_is_not_a_dataset_a_run_or_a_folder_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_tiny(dataset, tmp_path / "run")
+    frame: Any = pl.DataFrame({"user": [1]})
+    with pytest.raises(
+        UsageError, match=r"`dataset` must be a dataset or its folder; found DataFrame\. Make one with"
+    ):
+        train(frame)
+    with pytest.raises(UsageError, match="`dataset` must be a dataset or its folder; found DataFrame"):
+        run.evaluate(dataset=frame)
+    with pytest.raises(UsageError, match=r"`model` must be a run, its folder or .*; found int"):
+        load(5)  # type: ignore[arg-type]
+    for wrong in ([5], [[run, 5]], [{"five": 5}]):
+        with pytest.raises(UsageError, match="`runs` must be runs or their folders; found int"):
+            compare(run, *wrong)
+
+
+def test_an_evaluation_shows_in_the_metrics_and_does_not_need_to_be_kept(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    run = train_tiny(dataset, tmp_path / "run", test=False)
+    assert run.metrics.keys() == {"valid"}
+    in_the_way = run.path / f".ranks-test-sampled.npy.unfinished-{os.getpid()}"
+    in_the_way.mkdir()
+    found = run.evaluate("test", device="cpu")
+    assert Run.open(run.path).metrics.keys() == {"valid"}, "it could not be written"
+    in_the_way.rmdir()
+    assert run.evaluate("test", device="cpu") == found
+    assert Run.open(run.path).metrics["test"] == run.metrics["test"] == found.metrics
+    Run.open(run.path).verify()
+
+
+def test_a_run_reads_as_one_line(dataset: Dataset, tmp_path: Path) -> None:
+    run = train_tiny(dataset, tmp_path / "run")
+    sampled, full = (run.metrics["test"][protocol]["NDCG@10"] for protocol in ("sampled", "full"))
+    assert repr(run) == (
+        f"<Run '{tmp_path / 'run'}': bert4rec on {dataset.name}, "
+        f"test NDCG@10 {sampled:.4f} sampled, {full:.4f} full>"
+    )
+    temporary = train(dataset, model="pop", test=False, device="cpu")
+    assert repr(temporary).startswith(f"<Run: pop on {dataset.name}, valid NDCG@10 0.")
+    gone = Run.open(run.path)
+    shutil.rmtree(run.path)
+    assert repr(gone) == f"<Run '{run.path}': bert4rec on {dataset.name}>"
 
 
 def test_a_folder_that_is_in_use_is_never_written_to_unless_told(dataset: Dataset, tmp_path: Path) -> None:
@@ -183,8 +304,10 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
     assert json.loads(json.dumps(found.as_dict())).keys() == {
         "dataset", "model", "stage", "split", "repeats", "users", "left_out", "metrics", "slices", "pop"
     }  # fmt: skip
-    with pytest.raises(UsageError, match="`k`: expected whole numbers of at least 1; found 0"):
-        run.evaluate(k=(0, 5))
+    assert list(run.evaluate(k=5, device="cpu").metrics["full"]) == ["HR@5", "NDCG@5", "MRR"]
+    for wrong in ((0, 5), 0, "0"):
+        with pytest.raises(UsageError, match=r"`k`: expected whole numbers of at least 1; found '?0"):
+            run.evaluate(k=wrong)  # type: ignore[arg-type]
 
 
 def test_a_run_whose_dataset_has_moved_is_told_where_it_is(dataset: Dataset, tmp_path: Path) -> None:
@@ -215,6 +338,17 @@ def test_a_refit_gives_what_training_at_once_would_have_given(
         final.refit()
 
 
+def test_a_refit_does_not_take_the_place_of_its_own_run(dataset: Dataset, tmp_path: Path) -> None:
+    chosen = train_tiny(dataset, tmp_path / "chosen", test=False)
+    (tmp_path / "link").symlink_to(chosen.path)
+    for folder in (chosen.path, str(tmp_path / "link"), tmp_path / "other" / ".." / "chosen"):
+        with pytest.raises(
+            UsageError, match=r"chosen is the folder of the run itself\. Choose another `folder`"
+        ):
+            chosen.refit(folder, overwrite=True, device="cpu")
+    Run.open(chosen.path).verify()
+
+
 def test_runs_are_compared_by_themselves_or_by_their_folders(dataset: Dataset, tmp_path: Path) -> None:
     runs = [train_tiny(dataset, tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     other = train_tiny(dataset, tmp_path / "b", model="pop")
@@ -224,6 +358,32 @@ def test_runs_are_compared_by_themselves_or_by_their_folders(dataset: Dataset, t
     assert by_run.systems[0].metrics["HR@10"] == pytest.approx(float(expected))
     with pytest.raises(UsageError, match="Two runs or more are required"):
         compare(other)
+
+
+def test_systems_are_called_as_the_caller_says_or_by_what_distinguishes_them(dataset: Dataset) -> None:
+    def trained(seed: int, **settings: int) -> Run:
+        changes = {f"model.{key}": value for key, value in settings.items()}
+        return train(dataset, settings=TINY | changes, seed=seed, device="cpu")
+
+    small, twin, large, flat = (
+        trained(1, dim=4),
+        trained(2, dim=4),
+        trained(1, dim=8),
+        trained(1, dim=8, layers=1),
+    )
+    pop = train(dataset, model="pop", device="cpu")
+    assert [system.name for system in compare(small, twin, large, flat, pop).systems] == [
+        "bert4rec, model.dim=4",
+        "bert4rec, model.dim=8, model.layers=2",
+        "bert4rec, model.dim=8, model.layers=1",
+        "pop",
+    ]
+    named = compare({"small": [small, twin], "large": large})
+    assert [(system.name, system.seeds) for system in named.systems] == [("small", 2), ("large", 1)]
+    assert named.systems[0].metrics == compare([small, twin], large).systems[0].metrics
+    assert [system.name for system in compare({"one": small, "two": twin}).systems] == ["one", "two"]
+    with pytest.raises(UsageError, match="The runs of 'mixed' differ in more than their seed"):
+        compare({"mixed": [small, large], "pop": pop})
 
 
 def test_an_export_gives_the_same_answers_and_names_what_it_needs(dataset: Dataset, tmp_path: Path) -> None:
@@ -241,5 +401,7 @@ def test_an_export_gives_the_same_answers_and_names_what_it_needs(dataset: Datas
         theirs.recommend_user("user-0")
     with pytest.raises(UsageError, match="`threads` applies to exported models only"):
         load(run.path, threads=2)
+    with pytest.raises(UsageError, match="`threads` applies to exported models only"):
+        load(run, threads=2)
     with pytest.raises(UsageError, match="POP cannot be exported"):
         train(dataset, model="pop", device="cpu").export(tmp_path / "pop")

@@ -77,6 +77,16 @@ def test_it_ends_with_who_wins_under_each_protocol_and_how_sure_that_is(
     assert full == "Full ranking: two beats one (HR@1 0.5000 vs 0.0000; p = 0.0003 over users)."
 
 
+def test_any_cut_off_is_compared(
+    plant: Plant,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compare_command(plant("one", [2, 9]), plant("two", [2, 2], config=WIDER), metric="HR@3")
+    table = capsys.readouterr().out
+    assert table.splitlines()[1].split()[-2:] == ["MRR", "HR@3"]
+    assert words_of(table, "two − one")[3:5] == ["total", "+0.5000"]
+
+
 def test_a_refit_that_only_one_of_them_had_is_told(
     plant: Plant,  # noqa: F811
     capsys: pytest.CaptureFixture[str],

@@ -258,7 +258,9 @@ def test_raw_movielens_and_dirty_steam_reviews_are_read(real_data: Path, tmp_pat
 
 def test_what_may_be_chosen_instead_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    run = bert4rec("compare", "one", "other", "--metric", "HR@20")
+    run = bert4rec("compare", "one", "other", "--protocol", "among-all-items-of-the-catalogue")
     assert run.returncode == 2
-    assert run.stderr.startswith('Error: Invalid value "HR@20" for --metric. Choose from: "HR@1", ')
-    assert '"MRR"' in run.stderr
+    assert run.stderr.startswith(
+        'Error: Invalid value "among-all-items-of-the-catalogue" for --protocol. Choose from:'
+    )
+    assert '"sampled", "full"' in " ".join(run.stderr.split())

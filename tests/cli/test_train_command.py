@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +13,16 @@ import pytest
 
 from bert4rec.artefact import held
 from bert4rec.cli.evaluate_command import evaluate_command
-from bert4rec.cli.train_command import Heartbeat, LiveLine, train_command
+from bert4rec.cli.train_command import Heartbeat, LiveLine, refit_command, train_command
+from bert4rec.data.dataset import Dataset
 from bert4rec.settings.presets import list_presets
 from bert4rec.training.loop import Interrupted, TrainingProgress
-from bert4rec.training.run import Run
+from bert4rec.training.run import Plan, Run
 from bert4rec.training.specs import MODELS
 from bert4rec.training.train import Throughput
 from tests.cli.test_data_commands import bert4rec, write_log
 from tests.conftest import MakeDataset
-from tests.training.tiny import after, random_histories, train_tiny
+from tests.training.tiny import after, random_histories, tiny_config, tiny_options, train_tiny
 
 SHORT = [
     f"--set={setting}"
@@ -32,6 +34,9 @@ SHORT = [
         "model.max_length=5",
     )
 ]
+
+
+SETTINGS = tuple(option.removeprefix("--set=") for option in tiny_options())
 
 
 @pytest.fixture
@@ -98,7 +103,7 @@ def test_resuming_refuses_other_settings_and_appends_no_result_twice(dataset: Pa
     again = ("train", dataset, "-o", tmp_path / "run", "--results", results)
     assert bert4rec(*again, *SHORT).returncode == 0
     assert bert4rec(*again, "--resume", "--seed", "7").returncode == 2
-    assert bert4rec(*again, "--resume").returncode == 0
+    assert bert4rec(*again, "--resume", "--seed", "1", *SHORT).returncode == 0
     lines = results.read_text().splitlines()
     assert len(lines) == 2
     # Killed before both lines were written: the next call writes them.
@@ -117,6 +122,39 @@ def test_a_run_that_is_resumed_where_its_dataset_is_now_knows_it_there(
     train_command(moved, output=tmp_path / "run", resume=True, device="cpu")
     assert Run.open(tmp_path / "run").plan.dataset == str(moved)
     evaluate_command(tmp_path / "run", device="cpu")
+
+
+def test_a_chosen_run_is_refitted_and_a_stopped_refit_is_continued(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    dataset = make_dataset(random_histories()).folder
+    train_command(dataset, output=tmp_path / "chosen", settings=SETTINGS, test=False, device="cpu")
+    train_command(dataset, output=tmp_path / "whole", settings=SETTINGS, device="cpu")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(LiveLine, "progress", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        refit_command(tmp_path / "chosen", output=tmp_path / "final", device="cpu")
+    train_command(dataset, output=tmp_path / "final", resume=True, device="cpu")
+    refit_command(tmp_path / "chosen", output=tmp_path / "again", device="cpu")
+    for name in ("final", "again"):
+        assert Run.open(tmp_path / name).metrics == Run.open(tmp_path / "whole").metrics
+
+
+def test_an_evaluation_shows_the_cut_offs_that_one_wants(
+    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_tiny(make_dataset(random_histories()), tmp_path / "run")
+    evaluate_command(run.path, k="3, 20", device="cpu")
+    head, *_ = table = capsys.readouterr().out.splitlines()
+    assert head.split()[-5:] == ["HR@3", "HR@20", "NDCG@3", "NDCG@20", "MRR"]
+    assert "by user activity" in " ".join(table)
+    assert [line.split() for line in table if "NDCG@20" in line][1] == ["HR@20", "NDCG@20"] * 2
+    expected = f"{float((run.ranks().sampled < 3).mean()):.4f}"
+    assert [line.split()[3] for line in table if line.startswith("test, sampled (refit)")] == [expected]
+
+
+def test_warnings_look_like_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    LiveLine().warn('Prepare with `repeats="keep"`.')
+    assert capsys.readouterr().err == "Warning: Prepare with --repeats keep.\n"
 
 
 def test_the_help_names_the_presets_that_there_are() -> None:
@@ -202,11 +240,20 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             4,
             "Unknown preset 'beauty-softmax' of caser. It exists for gru4rec+ and sasrec. Presets of caser: ml-1m, ",
         ),
-        ("train DATA -o NEW --resume --seed 3", 2, "--resume keeps the settings"),
-        ("train DATA -o NEW --resume --model sasrec", 2, "keeps the settings of the run"),
+        ("train DATA -o BEGUN --resume --seed 3", 2, "which has --seed 1; found --seed 3. Leave out --seed"),
+        (
+            "train DATA -o BEGUN --resume --model sasrec",
+            2,
+            "--resume keeps the settings of the run, which has",
+        ),
+        ("train DATA -o BEGUN --resume --no-refit", 2, "which has --refit; found --no-refit."),
+        ("train DATA -o BEGUN --resume --set model.dim=8", 2, "which has --set model.dim=16; found --set"),
+        ("train DATA -o BEGUN --resume --overwrite", 2, "--resume and --overwrite cannot be used together."),
         ("train DATA -o NEW --resume", 4, "has no config.json: this is not a run"),
         ("train DATA -o NEW --seed -1", 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (f"train DATA -o NEW --seed {2**63}", 2, "for --seed. Must be < "),
+        ("refit NOWHERE -o NEW", 4, "nowhere does not exist; expected a run"),
+        ("evaluate NOWHERE --k 5;10", 2, "--k '5;10': expected whole numbers separated by commas"),
         ("evaluate NOWHERE", 4, "nowhere does not exist; expected a run"),
         ("compare DATA", 2, "Two runs or more are required"),
         ("compare NOWHERE DATA", 4, "nowhere does not exist; expected a run"),
@@ -222,7 +269,11 @@ def test_a_slip_is_told_before_torch_is_loaded(
         "LOG": tmp_path / "log.csv",
         "NEW": tmp_path / "new",
         "NOWHERE": tmp_path / "nowhere",
+        "BEGUN": tmp_path / "begun",
     }
+    places["BEGUN"].mkdir()
+    plan = Plan.for_dataset(Dataset.open(dataset), "bert4rec", tiny_config(), preset=None, seed=1, split=None)
+    plan.save(places["BEGUN"])
     run = bert4rec(*(places.get(word, word) for word in arguments.split()))
     assert run.returncode == code, run.stderr
     assert complaint in run.stderr

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bert4rec.api.comparison import compare_runs
 from bert4rec.evaluation.metrics import metric_per_user
+from bert4rec.evaluation.protocol import Protocol
 from bert4rec.evaluation.significance import NONE, Difference, Sample, Uncertainty, compare_over_users
 from bert4rec.paper.experiments.cases import BERT4REC
 from bert4rec.paper.experiments.compare_protocols import kendall_tau
@@ -93,7 +94,7 @@ def test_comparisons_are_paired_user_by_user_where_ranks_are_kept(tmp_path: Path
 def test_bert4rec_compare_gives_the_same_interval_and_p_value_for_the_same_runs(
     tmp_path: Path,
     plant: Plant,  # noqa: F811
-    protocol: str,
+    protocol: Protocol,
 ) -> None:
     """With three seeds, with two, and with one that borrows from the others."""
     facts, ledger = facts_of("beauty"), Ledger.open(tmp_path / "results", quick=False)

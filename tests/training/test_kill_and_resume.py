@@ -108,7 +108,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
             watch(running, stage, marks)
             running.send_signal(signal.SIGKILL)
         assert running.returncode == -signal.SIGKILL
-        with pytest.raises(DataError, match=r"unfinished\. Continue it with `train\(\.\.\., resume=True\)`"):
+        with pytest.raises(DataError, match=r"unfinished\. Continue it with `train\(.*, resume=True\)`"):
             Run.open(folder)
         options = ["--resume"]
     with process(*command, "--resume") as running:
@@ -129,4 +129,39 @@ def test_ctrl_c_prints_the_command_that_finishes_the_run(
     (command,) = (line for line in messages.splitlines() if line.startswith("  bert4rec train "))
     with process(*shlex.split(command)) as running:
         finish(running)
+    assert_same_weights(folder, undisturbed)
+
+
+SCRIPT = """
+import sys
+import bert4rec
+
+dataset, folder, *settings = sys.argv[1:]
+
+def tell(status):
+    print(status.message or f"step {status.step}", file=sys.stderr, flush=True)
+
+try:
+    bert4rec.train(dataset, folder, settings=settings, resume=not settings, device="cpu", callback=tell)
+except KeyboardInterrupt as stopped:
+    print("Stopped by", type(stopped).__name__, file=sys.stderr)
+"""
+"""What a script or a notebook does; without settings it resumes."""
+
+
+def test_ctrl_c_in_a_script_leaves_a_checkpoint_from_which_it_goes_on(
+    dataset: Dataset, undisturbed: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    script = (sys.executable, "-c", SCRIPT, str(dataset.path), str(folder))
+    with process(*script, *(each.removeprefix("--set=") for each in SETTINGS)) as running:
+        watch(running, "step", 10)
+        running.send_signal(signal.SIGINT)
+        _, messages = running.communicate()
+    assert messages.endswith("Stopped by Interrupted\n")
+    with process(*script) as running:
+        _, messages = running.communicate()
+    (resumed,) = (line for line in messages.splitlines() if line.startswith("Resuming at step "))
+    assert resumed != "Resuming at step 0."
+    assert "Stopped by" not in messages
     assert_same_weights(folder, undisturbed)

@@ -275,7 +275,7 @@ def test_an_interrupted_run_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize(
-    "moment", ["validating at step 6", "judging the validation items", "judging the test items"]
+    "moment", ["validating at step 6", "evaluating on the validation items", "evaluating on the test items"]
 )
 def test_interrupted_while_it_ranks_it_is_finished_later_as_if_nothing_had_happened(
     dataset: Dataset, tmp_path: Path, moment: str

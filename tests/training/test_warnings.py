@@ -31,14 +31,14 @@ def test_a_best_step_among_the_last_is_warned_about(
     monkeypatch.setattr("bert4rec.training.train.judge_among_negatives", lambda *_: {"NDCG@10": next(values)})
     witness = Witness()
     train_tiny(dataset, tmp_path / "run", "training.validate_every=1", refit=False, witness=witness)
-    assert [text for text in witness.said if UNDER_TRAINED in text and f"at step {best_step} of 12" in text]
+    assert [text for text in witness.warned if UNDER_TRAINED in text and f"at step {best_step} of 12" in text]
 
 
 def test_a_best_step_before_the_last_is_not(dataset: Dataset, tmp_path: Path) -> None:
     witness = Witness()
     # It does not learn, so no validation is better than the first.
     train_tiny(dataset, tmp_path / "run", "training.learning_rate=1e-20", refit=False, witness=witness)
-    assert not any(UNDER_TRAINED in text for text in witness.said)
+    assert not any(UNDER_TRAINED in text for text in witness.warned)
 
 
 def test_a_model_that_is_no_better_than_popularity_is_warned_about(
@@ -51,7 +51,7 @@ def test_a_model_that_is_no_better_than_popularity_is_warned_about(
     for model, settings in (("bert4rec", ["training.learning_rate=1e-20"]), ("pop", [])):
         witness = Witness()
         train_tiny(dataset, tmp_path / model, *settings, model=model, refit=False, witness=witness)
-        heard[model] = [text for text in witness.said if NO_BETTER in text]
+        heard[model] = [text for text in witness.warned if NO_BETTER in text]
     assert not heard["pop"]
     (warning,) = heard["bert4rec"]
     ours, relation, popular = re.search(r"is ([\d.]+), (.*) the ([\d.]+) of", warning).groups()  # type: ignore[union-attr]
@@ -61,7 +61,7 @@ def test_a_model_that_is_no_better_than_popularity_is_warned_about(
 def test_data_that_are_too_few_to_judge_by_are_warned_about(dataset: Dataset, tmp_path: Path) -> None:
     witness = Witness()
     train_tiny(dataset, tmp_path / "run", model="pop", witness=witness)
-    few_users, few_items = (text for text in witness.said if "to judge a model" in text)
+    few_users, few_items = (text for text in witness.warned if "to judge a model" in text)
     assert "only 29 users are tested" in few_users
     assert "with 20 items, random guessing" in few_items
 
@@ -91,4 +91,4 @@ def test_a_model_that_learns_is_not(make_dataset: MakeDataset, tmp_path: Path) -
     witness = Witness()
     more = ("training.steps=300", "training.validate_every=100", "training.learning_rate=0.01")
     train_tiny(dataset, tmp_path / "run", *more, refit=False, witness=witness)
-    assert not any(NO_BETTER in text for text in witness.said)
+    assert not any(NO_BETTER in text for text in witness.warned)

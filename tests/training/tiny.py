@@ -102,6 +102,7 @@ class Witness:
 
     stages: list[tuple[Stage, int]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
 
     def stage(self, stage: Stage, steps: int) -> None:
         self.stages.append((stage, steps))
@@ -112,6 +113,9 @@ class Witness:
 
     def say(self, text: str) -> None:
         self.said.append(text)
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
 
 
 def train_tiny(

@@ -1,6 +1,6 @@
 """Which of several runs is better, and how sure that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert4rec.data.splits import Part
-from bert4rec.errors import DataError, UsageError
+from bert4rec.data.splits import PARTS, Part
+from bert4rec.errors import DataError, UsageError, one_of
 from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
-from bert4rec.evaluation.protocol import Ranks
+from bert4rec.evaluation.protocol import PROTOCOLS, Protocol, Ranks
 from bert4rec.evaluation.significance import (
     Difference,
     Sample,
@@ -23,14 +23,18 @@ from bert4rec.evaluation.significance import (
     wilcoxon_signed_rank,
 )
 from bert4rec.frames import Tabular
+from bert4rec.training.plan import flat
 from bert4rec.training.run import Run
 
 if TYPE_CHECKING:
     import polars as pl
 
+Compared = Run | str | Path
+"""A run or its folder."""
+Systems = Compared | Iterable[Compared] | Mapping[str, Compared | Iterable[Compared]]
+"""One run, several, or runs by the name of their system."""
 SURE, LIKELY = 0.01, 0.05
 """Below these p-values the best system is surely, or probably, better than the second."""
-PROTOCOL_LABELS = {"sampled": "up to 100 sampled negatives", "full": "full ranking"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class System:
     def ranks(self) -> list[Ranks]:
         return [load_ranks(run.path, self.part) for run in self.runs]
 
-    def sample(self, metric: str, protocol: str) -> Sample:
+    def sample(self, metric: str, protocol: Protocol) -> Sample:
         values = np.stack([metric_per_user(getattr(each, protocol), metric) for each in self.ranks])
         return Sample.of(values, has_seed=self.runs[0].plan.config.training is not None)
 
@@ -83,7 +87,7 @@ class SystemDifference:
 class Winner:
     """The best system beside the second, under one protocol."""
 
-    protocol: str
+    protocol: Protocol
     best: str
     second: str
     values: tuple[float, float]
@@ -102,12 +106,11 @@ class Winner:
 
     def sentence(self, metric: str) -> str:
         """Which system wins, by how much and how sure that is."""
-        label, (ours, theirs) = PROTOCOL_LABELS[self.protocol].capitalize(), self.values
+        label, (ours, theirs) = PROTOCOLS[self.protocol].capitalize(), self.values
         if ours == theirs:
             return f"{label}: no winner. {self.best} and {self.second} have the same {metric}."
         more = f", {ours / theirs - 1:+.1%}" if theirs else ""
-        p_value = "p < 0.0001" if self.p_value < 0.0001 else f"p = {self.p_value:.4f}"
-        found = f"{metric} {ours:.4f} vs {theirs:.4f}{more}; {p_value} over users"
+        found = f"{metric} {ours:.4f} vs {theirs:.4f}{more}; {_p_value(self.p_value)} over users"
         found += " and seeds" if self.has_seeds else ""
         if self.sure == "no":
             return f"{label}: no clear winner. {self.best} leads {self.second}, but this may be chance ({found})."
@@ -120,7 +123,7 @@ class Comparison(Tabular):
     """Several systems on the same items: their metrics, and the difference of each from the first."""
 
     dataset: str
-    protocol: str
+    protocol: Protocol
     split: Part
     metric: str
     """What `differences` and `winners` are about."""
@@ -198,7 +201,7 @@ class Comparison(Tabular):
         names = list(self.systems[0].metrics)
         width = max(len(system.name) for system in self.systems)
         lines = [
-            f"{self.dataset}, {self.split} items, {PROTOCOL_LABELS[self.protocol]}",
+            f"{self.dataset}, {self.split} items, {PROTOCOLS[self.protocol]}",
             " ".join([" " * width, "seeds", *(f"{name:>8}" for name in names)]),
         ]
         for system in self.systems:
@@ -206,18 +209,18 @@ class Comparison(Tabular):
             lines.append(" ".join([f"{system.name:<{width}}", f"{system.seeds:5}", *cells]))
         for each in self.differences:
             found = each.total
-            interval = (
-                f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}], p = {found.p_value:.4f}"
+            interval = f"{found.difference:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+            lines.append(
+                f"{self.metric}, {each.name} − {each.against}: {interval}, {_p_value(found.p_value)}"
             )
-            lines.append(f"{self.metric}, {each.name} − {each.against}: {interval}")
         return "\n".join([*lines, *self.sentences])
 
 
 def compare_runs(
-    runs: Sequence[Run | Path | str],
+    runs: Iterable[Systems],
     *,
     metric: str = "NDCG@10",
-    protocol: str = "sampled",
+    protocol: Protocol = "sampled",
     part: Part = "test",
 ) -> Comparison:
     """Compare runs on the same items; runs that differ only in their seed count as one system.
@@ -225,7 +228,8 @@ def compare_runs(
     Parameters
     ----------
     runs
-        Finished runs or their folders, of at least two systems.
+        Finished runs or their folders, of at least two systems; lists of them; or mappings from the name of a system
+        to its run or runs.
     metric
         What is compared: HR@k, NDCG@k or MRR.
     protocol
@@ -233,18 +237,21 @@ def compare_runs(
     part
         The items to compare on: "test", or "valid" while settings are being chosen.
     """
-    if protocol not in PROTOCOL_LABELS:
-        raise UsageError(f"`protocol` must be one of {', '.join(PROTOCOL_LABELS)}; got {protocol!r}.")
-    opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
+    one_of("protocol", protocol, PROTOCOLS)
+    one_of("split", part, PARTS)
+    named = _named(runs)
+    if len(named) < 2:
+        raise UsageError("Two runs or more are required to compare.")
+    opened = [run if isinstance(run, Run) else Run.open(run) for _, run in named]
     for run in opened:
         run.verify()
-    systems = group_runs(opened, part)
+    systems = group_runs(opened, part, [name for name, _ in named])
     if len(systems) < 2:
         raise UsageError(
             f"At least two systems are required; the {len(opened)} runs given differ only in their seed. "
             "Pass runs with different settings."
         )
-    samples = {each: [system.sample(metric, each) for system in systems] for each in PROTOCOL_LABELS}
+    samples = {each: [system.sample(metric, each) for system in systems] for each in PROTOCOLS}
     first, *others = zip(systems, samples[protocol], strict=True)
     usual = usual_seed_uncertainty(samples[protocol])
     return Comparison(
@@ -272,11 +279,11 @@ def compare_runs(
             )
             for system, sample in others
         ),
-        winners=tuple(_winner(each, systems, samples[each]) for each in PROTOCOL_LABELS),
+        winners=tuple(_winner(each, systems, samples[each]) for each in PROTOCOLS),
     )
 
 
-def _winner(protocol: str, systems: Sequence[System], samples: Sequence[Sample]) -> Winner:
+def _winner(protocol: Protocol, systems: Sequence[System], samples: Sequence[Sample]) -> Winner:
     order = sorted(range(len(systems)), key=lambda place: -samples[place].mean)
     best, second = (samples[place] for place in order[:2])
     usual = usual_seed_uncertainty(samples)
@@ -294,28 +301,82 @@ def _winner(protocol: str, systems: Sequence[System], samples: Sequence[Sample])
     )
 
 
-def group_runs(runs: Sequence[Run], part: Part = "test") -> list[System]:
-    """Runs by settings, whatever the seed. All must have the same data, candidates and split."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
+def _named(
+    runs: Iterable[Systems],
+) -> list[tuple[str | None, Compared]]:
+    """Every run, with the name of its system if the caller gave one."""
+    found: list[tuple[str | None, Compared]] = []
+    for given in runs:
+        for name, members in given.items() if isinstance(given, Mapping) else [(None, given)]:
+            if isinstance(members, str) or not isinstance(members, Iterable):
+                found.append((name, members))
+            else:
+                found += [(name, run) for run in members]
+    for _, run in found:
+        if not isinstance(run, Run | str | Path):
+            raise UsageError(f"`runs` must be runs or their folders; found {type(run).__name__}.")
+    return found
+
+
+def group_runs(
+    runs: Sequence[Run], part: Part = "test", names: Sequence[str | None] | None = None
+) -> list[System]:
+    """Runs by settings, whatever the seed. All must have the same data, candidates and split.
+
+    Runs with a name of `names` are a system of that name.
+    """
+    groups: dict[tuple[str | None, str], list[Run]] = {}
+    for run, name in zip(runs, names or [None] * len(runs), strict=True):
         plan = run.plan
         if _task_of(run) != _task_of(runs[0]):
             raise DataError(f"{run.path} and {runs[0].path} have different data, candidates or splits.")
-        members = groups.setdefault(repr((plan.model, plan.variant, plan.config, plan.refit)), [])
+        settings = repr((plan.model, plan.variant, plan.config, plan.refit))
+        if name and any(key[0] == name and key[1] != settings for key in groups):
+            raise UsageError(f"The runs of {name!r} differ in more than their seed. Give each system a name.")
+        members = groups.setdefault((name, settings), [])
         twin = next((member for member in members if member.plan.seed == plan.seed), None)
         if twin:
             raise UsageError(
                 f"{run.path} repeats {twin.path}: same settings, same seed {plan.seed}. Pass each run once."
             )
         members.append(run)
-    are_distinct = len({_name(members) for members in groups.values()}) == len(groups)
-    return [System(_name(members, whole_path=not are_distinct), members, part) for members in groups.values()]
+    usual = _usual_names(list(groups.values()))
+    return [
+        System(name or usual[place], members, part)
+        for place, ((name, _), members) in enumerate(groups.items())
+    ]
 
 
 def _task_of(run: Run) -> tuple[object, ...]:
     return run.plan.data_checksum, run.plan.candidates_checksum, run.plan.split
 
 
-def _name(runs: list[Run], *, whole_path: bool = False) -> str:
-    first = str(runs[0].path) if whole_path else runs[0].path.name
-    return first if len(runs) == 1 else f"{first} … {runs[-1].path.name}"
+def _usual_names(groups: Sequence[list[Run]]) -> list[str]:
+    """Systems are called by the folders of their runs, or by model and settings if those are temporary."""
+    for whole_path in (False, True):
+        names = []
+        for members in groups:
+            first, last = members[0].path, members[-1].path
+            name = str(first) if whole_path else first.name
+            name = name if len(members) == 1 else f"{name} … {last.name}"
+            peers = [other[0] for other in groups if other[0].keeper and other[0].model == members[0].model]
+            names.append(_settings_of(members[0], peers) if members[0].keeper else name)
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _settings_of(run: Run, peers: Sequence[Run]) -> str:
+    """The model of a run and as many of its settings as distinguish it from its peers."""
+    settings = {peer.path: {**flat(peer.plan.config.as_dict()), "refit": peer.plan.refit} for peer in peers}
+    told = [run.model]
+    others = [each for path, each in settings.items() if path != run.path]
+    for key, value in settings[run.path].items():
+        if any(other[key] != value for other in others):
+            told.append(f"{key}={value}")
+            others = [other for other in others if other[key] == value]
+    return ", ".join(told)
+
+
+def _p_value(value: float) -> str:
+    return "p < 0.0001" if value < 0.0001 else f"p = {value:.4f}"

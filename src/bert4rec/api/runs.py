@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec
@@ -13,31 +15,31 @@ from bert4rec.evaluation.protocol import Protocol
 from bert4rec.extras import require_torch
 
 if TYPE_CHECKING:
-    from bert4rec.api.comparison import Comparison
+    from bert4rec.api.comparison import Comparison, Systems
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.training.run import Run
     from bert4rec.training.train import Listener
-    from bert4rec.training.watch import Callback
+    from bert4rec.training.watch import Callback, Track
 
 
 def train(
     dataset: Dataset | str | Path,
     folder: str | Path | None = None,
     *,
-    model: str = "bert4rec",
+    model: str | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
     settings: Mapping[str, object] | Iterable[str] | None = None,
-    seed: int = 1,
-    refit: bool = True,
-    test: bool = True,
+    seed: int | None = None,
+    refit: bool | None = None,
+    test: bool | None = None,
     split: SplitSpec | None = None,
     device: str = "auto",
     compile: bool = True,  # noqa: A002 (the public name)
     resume: bool = False,
     overwrite: bool = False,
     results: str | Path | None = None,
-    track: Literal["tensorboard", "mlflow"] | None = None,
+    track: "Track | None" = None,
     progress: bool | None = None,
     callback: "Callback | None" = None,
     listener: "Listener | None" = None,
@@ -45,8 +47,9 @@ def train(
 ) -> "Run":
     """Train a model: choose the number of steps on the validation items, refit, test once.
 
-    If training is stopped, it raises KeyboardInterrupt and leaves a checkpoint in `folder`, from which
-    `resume=True` goes on.
+    Ctrl-C stops training after the current step, and so does `callback`: a checkpoint is written to `folder`, and
+    `bert4rec.training.loop.Interrupted`, a KeyboardInterrupt, is raised. Continue with the same call and
+    `resume=True`. A second Ctrl-C stops at once; the last checkpoint, at most some minutes old, is kept.
 
     Parameters
     ----------
@@ -55,21 +58,22 @@ def train(
     folder
         Folder of the run; None keeps it in a temporary folder for as long as the run is used.
     model
-        "bert4rec", a baseline ("pop", "bpr-mf", "ncf", "fpmc", "gru4rec", "gru4rec+", "caser", "sasrec"), or a model
-        that was registered.
+        "bert4rec" (the default), a baseline ("pop", "bpr-mf", "ncf", "fpmc", "gru4rec", "gru4rec+", "caser", "sasrec"),
+        or a model that was registered.
     preset
-        Named settings to start from. Without one, usual settings, and as many steps as the size of the data asks for.
+        Named settings to start from. Without one, the usual settings; the number of steps depends on the size of the
+        data.
     config
         A TOML file of settings, with the sections `model`, `objective` and `training`. It changes the preset.
     settings
         Single settings, such as `{"model.dim": 128}`. They change the preset and the file.
     seed
-        Of weights, batches, masks and dropout.
+        Of weights, batches, masks and dropout; 1 by default. The caller's random numbers are left alone.
     refit
-        Train again on all but the test items once the number of steps is chosen.
+        Train again on all but the test items once the number of steps is chosen; True by default.
     test
-        Refit and look at the test items in the end. Use False while you are still choosing settings, and `run.refit()`
-        when you have chosen.
+        Refit and look at the test items in the end; True by default. Use False while you are still choosing settings,
+        and `run.refit()` when you have chosen.
     split
         How histories are cut for validation and test; None: as the dataset was prepared.
     device
@@ -77,7 +81,8 @@ def train(
     compile
         Compile the training step if that helps: on a GPU.
     resume
-        Continue an interrupted run, with the settings it was started with.
+        Continue an interrupted run, with the settings it was started with. They need not be passed again; other ones
+        are refused.
     overwrite
         Start again in a folder that holds a run.
     results
@@ -87,39 +92,56 @@ def train(
     progress
         Whether to show a live line; None shows one in notebooks.
     callback
-        Hears a `TrainingStatus` about once a second and at every validation. If it returns True, training stops.
+        Hears a `TrainingStatus` about once a second and at every validation. If it returns something true, training
+        stops as on Ctrl-C.
     listener
         The advanced form of `callback`: an object with a method for each kind of news. It replaces the logger.
     should_stop
-        Asked before every step; True stops training.
+        Asked before every step; True stops training as on Ctrl-C.
     """
     began = time.perf_counter()
     require_torch()
     # What can be refused without torch is refused first: loading it takes seconds.
-    from bert4rec.training.plan import Plan, refuse_run
+    from bert4rec.training.plan import Plan, open_dataset, refuse_run
 
-    opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    opened = open_dataset(dataset)
     if resume:
-        changes = [model != "bert4rec", preset, config, settings, seed != 1, split, overwrite]
-        if any([*changes, not refit, not test]):
-            raise UsageError(
-                "`resume=True` keeps the settings of the run. Leave out `model`, `preset`, `config`, `settings`, "
-                "`seed`, `split`, `refit`, `test` and `overwrite`."
-            )
         if folder is None:
             raise UsageError("`folder` is required with `resume=True`.")
+        if overwrite:
+            raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
         plan = Plan.load(Path(folder))
+        plan.refuse_changes(
+            model=model,
+            preset=preset,
+            config=config,
+            settings=settings,
+            seed=seed,
+            split=split,
+            refit=refit,
+            test=test,
+        )
         plan.check_dataset(opened)
         # It may have moved since.
         plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
     else:
         from bert4rec.settings.config import choose_config
 
+        model, seed = model or "bert4rec", 1 if seed is None else seed
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+            raise UsageError(f"`seed` must be a whole number from 0 to 2**63 - 1; found {seed!r}.")
         chosen = choose_config(opened, model, preset=preset, settings=settings or (), config=config)
         if folder is not None:
             refuse_run(Path(folder), overwrite=overwrite)
         plan = Plan.for_dataset(
-            opened, model, chosen, preset=preset, seed=seed, split=split, refit=refit, test=test
+            opened,
+            model,
+            chosen,
+            preset=preset,
+            seed=int(seed),
+            split=split,
+            refit=refit is not False,
+            test=test is not False,
         )
     from bert4rec.training.launch import launch
 
@@ -157,13 +179,23 @@ def load(model: "Run | str | Path", *, device: str = "auto", threads: int = 1) -
 
     if isinstance(model, str | Path):
         return Recommender.load(model, device=device, threads=threads)
+    from bert4rec.training.run import Run
+
+    if not isinstance(model, Run):
+        raise UsageError(
+            "`model` must be a run, its folder or the folder of an exported model; found "
+            f"{type(model).__name__}."
+        )
+    if threads != 1:
+        raise UsageError("`threads` applies to exported models only.")
+    require_torch()
     from bert4rec.recommend.run_engine import recommender_of
 
     return recommender_of(model, device)
 
 
 def compare(
-    *runs: "Run | str | Path | Iterable[Run | str | Path]",
+    *runs: "Systems",
     metric: str = "NDCG@10",
     protocol: Protocol = "sampled",
     split: Part = "test",
@@ -174,7 +206,7 @@ def compare(
     ----------
     runs
         Two or more runs or their folders. Runs that differ only in their seed count as one system; they may be given
-        as a list.
+        as a list. With a mapping, such as `{"small": run, "large": other}`, you name the systems yourself.
     metric
         "HR@k", "NDCG@k" with any k, or "MRR".
     protocol
@@ -183,10 +215,5 @@ def compare(
         "test", or "valid" while you are still choosing settings.
     """
     from bert4rec.api.comparison import compare_runs
-    from bert4rec.training.run import Run
 
-    listed = [[run] if isinstance(run, Run | str | Path) else list(run) for run in runs]
-    flat = [run for each in listed for run in each]
-    if len(flat) < 2:
-        raise UsageError("Two runs or more are required to compare.")
-    return compare_runs(flat, metric=metric, protocol=protocol, part=split)
+    return compare_runs(runs, metric=metric, protocol=protocol, part=split)

@@ -40,6 +40,10 @@ _COMMANDS = {
     ),
     "prepare": ("prepare_command:prepare_command", "Turn an interaction log into a dataset folder."),
     "train": ("train_command:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
+    "refit": (
+        "train_command:refit_command",
+        "Train a chosen run on all but the test items and test it once.",
+    ),
     "settings": ("settings_command:settings_command", "List the settings that `train --set` can change."),
     "evaluate": (
         "evaluate_command:evaluate_command",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.markup import escape
 
@@ -11,7 +11,7 @@ from bert4rec.cli.console import count, messages, print_json, print_table, resul
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Part
-from bert4rec.evaluation.metrics import METRICS
+from bert4rec.errors import UsageError
 from bert4rec.evaluation.protocol import PROTOCOLS, Protocol
 
 
@@ -19,6 +19,7 @@ def evaluate_command(
     run: Path,
     *,
     split: Part = "test",
+    k: str = "1,5,10",
     data: Path | None = None,
     negatives: NegativeKind = "popularity",
     device: str = "auto",
@@ -35,6 +36,8 @@ def evaluate_command(
         A folder that `bert4rec train` wrote.
     split
         Which held-out items to evaluate on.
+    k
+        Cut-offs of HR and NDCG, separated by commas, such as 5,10,20.
     data
         The dataset, if it has moved since the training.
     negatives
@@ -46,8 +49,14 @@ def evaluate_command(
     """
     from bert4rec.training.run import Run
 
+    try:
+        cutoffs = [int(part) for part in k.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"`k={k!r}`: expected whole numbers separated by commas, such as 5,10,20."
+        ) from error
     found = Run.open(run).evaluate(
-        split, dataset=data, negatives=negatives, device=device, progress=messages.is_terminal
+        split, cutoffs, dataset=data, negatives=negatives, device=device, progress=messages.is_terminal
     )
     facts = found.as_dict()
     if json:
@@ -67,7 +76,7 @@ def evaluate_command(
 
 def compare_command(
     *runs: Path,
-    metric: Literal["HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR"] = "NDCG@10",
+    metric: str = "NDCG@10",
     protocol: Protocol = "sampled",
     split: Part = "test",
     json: Flag = False,
@@ -82,7 +91,7 @@ def compare_command(
     runs
         Two or more folders that `bert4rec train` wrote.
     metric
-        What is compared.
+        What is compared: HR@k, NDCG@k with any k, or MRR.
     protocol
         Under which protocol.
     split
@@ -100,7 +109,9 @@ def compare_command(
         (each["name"], str(each["seeds"]), *metric_cells(each["metrics"])) for each in compared["systems"]
     ]
     print_table(
-        ["", "seeds", *METRICS], rows, title=f"{items} of {compared['dataset']}, {PROTOCOLS[protocol]}"
+        ["", "seeds", *compared["systems"][0]["metrics"]],
+        rows,
+        title=f"{items} of {compared['dataset']}, {PROTOCOLS[protocol]}",
     )
     results.print()
     columns = ("over", "difference", "95% interval", "t-test", "Wilcoxon")
@@ -152,27 +163,32 @@ def print_results(lines: Sequence[Mapping[str, Any]]) -> None:
     first = lines[0]
     loss = first.get("config", {}).get("objective", {}).get("loss")
     model = f"{first['model']} ({loss})" if loss else first["model"]
-    print_table([f"{model} on {first['dataset']}", *METRICS], rows)
+    print_table([f"{model} on {first['dataset']}", *first["metrics"]["sampled"]], rows)
 
 
 def metric_cells(metrics: Mapping[str, float]) -> list[str]:
-    return [f"{metrics[name]:.4f}" for name in METRICS]
+    return [f"{value:.4f}" for value in metrics.values()]
 
 
 def _print_slices(
     title: str, sampled: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]
 ) -> None:
+    """At one cut-off: 10, or the largest one."""
+    known = sampled[0]["metrics"]
+    largest = [name for name in known if name.startswith("HR@")][-1]
+    cutoff = "10" if "HR@10" in known else largest.removeprefix("HR@")
+    shown = [name for name in (f"HR@{cutoff}", f"NDCG@{cutoff}") if name in known]
     rows = [
         (
             one["label"],
             f"{one['users']:,}",
-            *(f"{each['metrics'][name]:.4f}" for each in (one, other) for name in ("HR@10", "NDCG@10")),
+            *(f"{each['metrics'][name]:.4f}" for each in (one, other) for name in shown),
         )
         for one, other in zip(sampled, full, strict=True)
     ]
     results.print()
-    protocols = ("HR@10\nsampled", "NDCG@10\nsampled", "HR@10\nfull", "NDCG@10\nfull")
-    print_table([title, "users", *protocols], rows)
+    columns = [f"{name}\n{protocol}" for protocol in ("sampled", "full") for name in shown]
+    print_table([title, "users", *columns], rows)
 
 
 def _p_value(value: float) -> str:

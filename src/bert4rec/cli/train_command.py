@@ -1,9 +1,10 @@
-"""`bert4rec train`."""
+"""`bert4rec train` and `bert4rec refit`."""
 
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bert4rec.api.runs import train
-from bert4rec.cli.console import count, messages, print_json, say, this_command
+from bert4rec.cli.console import count, messages, print_json, say, this_command, warn
 from bert4rec.cli.evaluate_command import print_results
 from bert4rec.cli.prepare_command import Flag, Seed, SplitOptions
 from bert4rec.cli.process import StopSwitch
-from bert4rec.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.training.loop import TrainingProgress
-    from bert4rec.training.run import Stage
+    from bert4rec.training.run import Run, Stage
     from bert4rec.training.train import Throughput
 
 
@@ -33,13 +33,13 @@ def train_command(
     dataset: Path,
     *,
     output: Annotated[Path, Parameter(alias="-o")],
-    model: str = "bert4rec",
+    model: str | None = None,
     preset: str | None = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     seed: Seed | None = None,
-    refit: bool = True,
-    test: bool = True,
+    refit: bool | None = None,
+    test: bool | None = None,
     split: SplitOptions = SplitOptions(),
     device: str = "auto",
     compile_step: Annotated[bool, Parameter(name="--compile")] = True,
@@ -58,9 +58,9 @@ def train_command(
     output
         Folder of the run.
     model
-        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
+        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec. [default: bert4rec]
     preset
-        Settings to start from. Without one, usual settings and as many steps as the size of the data asks for.
+        Settings to start from. Without one, the usual settings; the number of steps depends on the size of the data.
         There are ml-1m, beauty, steam, ml-20m and demo. All but demo also exist with -small (d = 64; bert4rec),
         -paper (the paper's own; bert4rec, pop) and -softmax (the exact softmax; sasrec, gru4rec+).
     config
@@ -71,8 +71,10 @@ def train_command(
         Of weights, batches, masks and dropout. [default: 1]
     refit
         Train again on all but the test items once the number of steps is chosen, as the paper's authors did.
+        [default: --refit]
     test
-        Refit and look at the test items in the end. Use --no-test while you are still choosing settings.
+        Refit and look at the test items in the end. Use --no-test while you are still choosing settings, and
+        `bert4rec refit` when you have chosen. [default: --test]
     device
         auto, cpu, cuda or cuda:1.
     compile_step
@@ -88,11 +90,93 @@ def train_command(
     json
         Print the result as JSON.
     """
-    if resume and seed is not None:
-        raise UsageError("--resume keeps the settings of the run; leave out --seed.")
     kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
     flags = {"--no-compile": not compile_step, "--json": json}
-    next_command = _command_to_go_on(dataset, output, kept, flags)
+    with _stoppable(output, _command_to_go_on(dataset, output, kept, flags)) as (line, switch):
+        run = train(
+            dataset,
+            output,
+            model=model,
+            preset=preset,
+            config=config,
+            settings=settings,
+            seed=seed,
+            refit=refit,
+            test=test,
+            split=split.to_spec(),
+            device=device,
+            compile=compile_step,
+            resume=resume,
+            overwrite=overwrite,
+            results=results,
+            track=track,
+            listener=line,
+            should_stop=switch.is_on,
+        )
+    _print_run(run, json=json)
+
+
+def refit_command(
+    run: Path,
+    *,
+    output: Annotated[Path, Parameter(alias="-o")],
+    data: Path | None = None,
+    device: str = "auto",
+    compile_step: Annotated[bool, Parameter(name="--compile")] = True,
+    overwrite: Flag = False,
+    results: Path | None = None,
+    track: Literal["tensorboard", "mlflow"] | None = None,
+    json: Flag = False,
+) -> None:
+    """Finish what `train --no-test` left out: train on all but the test items, then test once.
+
+    Settings, seed and data are those of the run, and its number of steps is reused.
+
+    Parameters
+    ----------
+    run
+        A folder that `bert4rec train` wrote.
+    output
+        Folder of the new run.
+    data
+        The dataset, if it has moved since the training.
+    device
+        auto, cpu, cuda or cuda:1.
+    compile_step
+        Compile the training step where that helps: on a GPU.
+    overwrite
+        Start again in a folder that holds a run.
+    results
+        Append the result to this file, one JSON object a line; ranks go to a folder beside it.
+    track
+        Also log to TensorBoard (in the run's folder) or MLflow.
+    json
+        Print the result as JSON.
+    """
+    from bert4rec.training.run import Run
+
+    chosen = Run.open(run)
+    kept = {"--results": results, "--device": None if device == "auto" else device, "--track": track}
+    flags = {"--no-compile": not compile_step, "--json": json}
+    dataset = data or Path(chosen.plan.dataset)
+    with _stoppable(output, _command_to_go_on(dataset, output, kept, flags)) as (line, switch):
+        final = chosen.refit(
+            output,
+            dataset=data,
+            device=device,
+            compile=compile_step,
+            overwrite=overwrite,
+            results=results,
+            track=track,
+            listener=line,
+            should_stop=switch.is_on,
+        )
+    _print_run(final, json=json)
+
+
+@contextmanager
+def _stoppable(output: Path, next_command: str) -> "Iterator[tuple[LiveLine, StopSwitch]]":
+    """A live line and a switch that stops training; if it was stopped, say how to continue."""
 
     def last_words() -> str:
         if not (output / "config.json").exists() or (output / "run.json").exists():
@@ -101,32 +185,15 @@ def train_command(
 
     with StopSwitch(last_words) as switch, LiveLine() as line:
         try:
-            run = train(
-                dataset,
-                output,
-                model=model,
-                preset=preset,
-                config=config,
-                settings=settings,
-                seed=1 if seed is None else seed,
-                refit=refit,
-                test=test,
-                split=split.to_spec(),
-                device=device,
-                compile=compile_step,
-                resume=resume,
-                overwrite=overwrite,
-                results=results,
-                track=track,
-                listener=line,
-                should_stop=switch.is_on,
-            )
+            yield line, switch
         except KeyboardInterrupt as stopped:
-            is_polite = (
-                type(stopped) is not KeyboardInterrupt
-            )  # `Interrupted`, which torch would have to be loaded for
+            # `Interrupted`, for which torch would have to be loaded.
+            is_polite = type(stopped) is not KeyboardInterrupt
             say(f"A checkpoint is written. Continue with:\n  {next_command}" if is_polite else last_words())
             raise
+
+
+def _print_run(run: "Run", *, json: bool) -> None:
     if json:
         print_json(run.result["lines"])
     else:
@@ -222,6 +289,10 @@ class LiveLine:
 
     def say(self, text: str) -> None:
         say(text)
+        self._heartbeat.note()
+
+    def warn(self, text: str) -> None:
+        warn(text)
         self._heartbeat.note()
 
     def _repeat(self) -> None:

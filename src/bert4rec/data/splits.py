@@ -11,17 +11,18 @@ never be asked for it.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import DataError, UsageError, one_of
 from bert4rec.logs.times import format_moment, parse_moment
 
 Part = Literal["valid", "test"]
+PARTS: tuple[Part, ...] = get_args(Part)
 SplitKind = Literal["leave-one-out", "time"]
 
 
@@ -78,10 +79,12 @@ class Split:
 
     def targets(self, part: Part) -> Targets:
         """The actions to predict of one part."""
+        one_of("split", part, PARTS)
         return self.valid if part == "valid" else self.test
 
     def training_end(self, part: Part) -> NDArray[np.int64]:
         """Per user, where the training sequence of the model judged on `part` ends (exclusive)."""
+        one_of("split", part, PARTS)
         return self.valid_cut if part == "valid" else self.test_cut
 
 

@@ -157,6 +157,8 @@ class _Quiet:
 
     def say(self, *_: object) -> None: ...
 
+    def warn(self, *_: object) -> None: ...
+
 
 def run_folder(folder: Path, model: str) -> Path:
     """Where in the demo's folder the run of a model is."""

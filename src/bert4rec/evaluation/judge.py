@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.negatives import NegativeKind
-from bert4rec.data.splits import Part, Split
-from bert4rec.errors import DataError, NotFoundError
+from bert4rec.data.splits import PARTS, Part, Split
+from bert4rec.errors import DataError, NotFoundError, one_of
 from bert4rec.evaluation.metrics import METRICS, summarise
 from bert4rec.evaluation.protocol import (
     PROTOCOLS,
@@ -54,9 +54,9 @@ class Evaluation(Tabular):
     split: Part
     repeats: Repeats
     users: int
-    """How many users were asked about."""
+    """How many users were evaluated."""
     left_out: int
-    """Users who were not asked about because their target repeats an item of their history."""
+    """Users who were left out because their target repeats an item of their history."""
     metrics: Metrics
     """Protocol → metric → value, such as `metrics["full"]["NDCG@10"]`."""
     slices: Slices
@@ -189,6 +189,7 @@ def has_ranks(folder: Path, part: Part) -> bool:
 
 def load_ranks(folder: Path, part: Part) -> Ranks:
     """The ranks of a part that are in a run's folder."""
+    one_of("split", part, PARTS)
     paths = [_ranks_path(folder, part, protocol) for protocol in PROTOCOLS]
     for path in paths:
         if not path.is_file():

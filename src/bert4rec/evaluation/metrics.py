@@ -16,9 +16,10 @@ METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 
 def metrics_at(cutoffs: Iterable[int]) -> tuple[str, ...]:
     """The names of HR and NDCG at these cut-offs, and MRR."""
-    places = sorted(set(cutoffs))
-    if wrong := [k for k in places if k < 1]:
-        raise UsageError(f"`k`: expected whole numbers of at least 1; found {wrong[0]}.")
+    given = set(cutoffs)
+    if wrong := [k for k in given if not isinstance(k, int | np.integer) or k < 1]:
+        raise UsageError(f"`k`: expected whole numbers of at least 1; found {wrong[0]!r}.")
+    places = sorted(given)
     return (*(f"HR@{k}" for k in places), *(f"NDCG@{k}" for k in places if k > 1), "MRR")
 
 

@@ -60,7 +60,7 @@ def choose_config(
         A TOML file with sections model, objective and training; it wins over the preset.
     """
     refuse_unknown(model, preset)
-    given = _read_config(model, config) if config else {}
+    given = read_config(model, config) if config else {}
     given = _merged(given, _parse(settings))
     _refuse_unknown_keys(model, given)
     sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
@@ -165,7 +165,7 @@ def make_config(model: str, values: Mapping[str, Mapping[str, object]], settings
     )
 
 
-def _read_config(model: str, path: str | Path) -> Values:
+def read_config(model: str, path: str | Path) -> Values:
     """The sections of a TOML file. Its mistakes are reported with its name."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))

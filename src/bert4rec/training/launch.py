@@ -8,18 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import torch
 
 from bert4rec.artefact import held
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import UsageError
+from bert4rec.errors import UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import place
 from bert4rec.training.plan import Plan, clear_run
 from bert4rec.training.results import append_results
 from bert4rec.training.run import Run
 from bert4rec.training.train import Listener, RunContext, train
-from bert4rec.training.watch import Callback, Watch, make_tracker
+from bert4rec.training.watch import TRACKERS, Callback, Track, Watch, make_tracker
 
 
 class TemporaryFolder:
@@ -40,7 +42,7 @@ def launch(
     resume: bool = False,
     overwrite: bool = False,
     results: str | Path | None = None,
-    track: Literal["tensorboard", "mlflow"] | None = None,
+    track: Track | None = None,
     progress: bool | None = None,
     callback: Callback | None = None,
     listener: Listener | None = None,
@@ -52,6 +54,8 @@ def launch(
 
     `began` is when the caller began, for the time that is reported. The selection of `selection_of` is reused.
     """
+    if track is not None:
+        one_of("track", track, TRACKERS)
     placement = place(device)
     if dataset.path:
         dataset.verify()
@@ -64,6 +68,8 @@ def launch(
         if selection_of:
             _copy_selection(selection_of, target, plan)
         with (
+            # Training seeds torch; the caller's random numbers go on as if nothing had happened.
+            torch.random.fork_rng(devices=[placement.device] if placement.device.type == "cuda" else []),
             make_tracker(track, target) as tracker,
             Watch(
                 callback=callback,
@@ -87,6 +93,10 @@ def refit_run(run: Run, folder: str | Path | None, *, dataset: Dataset, **option
         raise UsageError(f"{run.path} was refitted and tested already.")
     if run.plan.variant:
         raise UsageError(f"{run.path} holds a variant of {run.plan.model}, which cannot be refitted.")
+    if folder is not None and Path(folder).resolve() == run.path.resolve():
+        raise UsageError(
+            f"{run.path} is the folder of the run itself. Choose another `folder` for the refit."
+        )
     run.verify()
     where = str(dataset.path.absolute()) if dataset.path else ""
     plan = replace(run.plan, dataset=where, refit=True, test=True)

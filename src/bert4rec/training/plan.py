@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from bert4rec.artefact import refuse_existing, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.config import RunConfig, Settings, make_config, read_config
 
 MANIFEST = "run.json"
 SCHEMA = 1
@@ -91,6 +92,32 @@ class Plan:
         if dataset.candidates_checksum() != self.candidates_checksum:
             raise DataError(f"{where} has other stored candidates than the run was made with.")
 
+    def refuse_changes(
+        self, *, config: str | Path | None = None, settings: Settings | None = None, **given: object
+    ) -> None:
+        """Refuse to resume with anything else than the run was started with.
+
+        Parameters
+        ----------
+        config, settings
+            As in `train`; they must change no setting of the run.
+        given
+            `model`, `preset`, `seed`, `split`, `refit` or `test` as in `train`; None was not given.
+        """
+        if given.get("refit") is not None:
+            given["refit"] = given["refit"] and self.test
+        for name, value in given.items():
+            if value is not None and value != getattr(self, name):
+                raise _changed(f"{name}={getattr(self, name)!r}", f"{name}={value!r}", name)
+        ours = flat(self.config.as_dict())
+        file = read_config(self.model, config) if config else {}
+        changed = make_config(self.model, self.config.as_dict(), flat(file))
+        theirs = flat(make_config(self.model, changed.as_dict(), settings or ()).as_dict())
+        for key, value in theirs.items():
+            if value != ours[key]:
+                kept, found = (f"settings={ {key: each}!r}" for each in (ours[key], value))
+                raise _changed(kept, found, "settings")
+
     def tag(self, stage: Stage) -> str:
         """Identifies the weights of a stage: everything that decides them, and nothing else."""
         decisive = replace(self, dataset="", preset=None).as_dict()
@@ -121,6 +148,29 @@ class Plan:
             return cls(**values, config=config, split=split)
         except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
+
+
+def flat(sections: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """`{"model.dim": 128}` from `{"model": {"dim": 128}}`."""
+    return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def _changed(kept: str, found: str, parameter: str) -> UsageError:
+    return UsageError(
+        f"`resume=True` keeps the settings of the run, which has `{kept}`; found `{found}`. "
+        f"Leave out `{parameter}`, or start again with `overwrite=True`."
+    )
+
+
+def open_dataset(dataset: Dataset | str | Path) -> Dataset:
+    """The dataset itself, or the one in this folder."""
+    if isinstance(dataset, Dataset):
+        return dataset
+    if not isinstance(dataset, str | Path):
+        raise UsageError(
+            f"`dataset` must be a dataset or its folder; found {type(dataset).__name__}. Make one with `prepare()`."
+        )
+    return Dataset.open(dataset)
 
 
 def refuse_run(folder: Path, *, overwrite: bool) -> None:

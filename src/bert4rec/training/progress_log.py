@@ -3,11 +3,40 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert4rec.artefact import write_text
 from bert4rec.errors import DataError
-from bert4rec.training.run import Stage
+from bert4rec.frames import Tabular
+from bert4rec.training.plan import Stage
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingHistory(Tabular):
+    """How the loss and the validation metric went, step by step."""
+
+    entries: list[dict[str, Any]]
+    """One for each validation of the selection and each mark of the refit."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def to_polars(self) -> "pl.DataFrame":
+        """`stage`, `step`, `loss`, `value` (NDCG@10 on the validation items; none in a refit) and `seconds`."""
+        import polars as pl
+
+        columns = {
+            "stage": pl.String,
+            "step": pl.Int64,
+            "loss": pl.Float64,
+            "value": pl.Float64,
+            "seconds": pl.Float64,
+        }
+        rows = [{name: entry.get(name) for name in columns} for entry in self.entries]
+        return pl.DataFrame(rows, schema=columns)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ Opening a run and reading its results needs no torch; asking its model does.
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,8 @@ from bert4rec.artefact import read_manifest, refuse_existing, verify_files, writ
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.negatives import NegativeKind
-from bert4rec.data.splits import Part, make_split
-from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.data.splits import PARTS, Part, make_split
+from bert4rec.errors import DataError, NotFoundError, UsageError, one_of
 from bert4rec.evaluation.judge import (
     Evaluation,
     Metrics,
@@ -43,51 +44,26 @@ from bert4rec.evaluation.judge import (
 from bert4rec.evaluation.metrics import metrics_at
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.extras import require_exporters, require_torch
-from bert4rec.frames import Tabular
 from bert4rec.progress import progress_bar
-from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage
+from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage, open_dataset
+from bert4rec.training.progress_log import TrainingHistory
 
 if TYPE_CHECKING:
-    import polars as pl
     import torch
 
     from bert4rec.export.verify import ExportCheck
     from bert4rec.models.model import SequentialModel
     from bert4rec.training.device import Placement
-    from bert4rec.training.watch import Callback
+    from bert4rec.training.train import Listener
+    from bert4rec.training.watch import Callback, Track
 
-__all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "TrainingHistory", "Weights"]
+__all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "Weights"]
 
 Weights = Literal["selection", "final"]
 """`selection`: the best weights on the validation items. `final`: those that are tested and recommend."""
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingHistory(Tabular):
-    """How the loss and the validation metric went, step by step."""
-
-    entries: list[dict[str, Any]]
-    """One for each validation of the selection and each mark of the refit."""
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def to_polars(self) -> "pl.DataFrame":
-        """`stage`, `step`, `loss`, `value` (NDCG@10 on the validation items; none in a refit) and `seconds`."""
-        import polars as pl
-
-        columns = {
-            "stage": pl.String,
-            "step": pl.Int64,
-            "loss": pl.Float64,
-            "value": pl.Float64,
-            "seconds": pl.Float64,
-        }
-        rows = [{name: entry.get(name) for name in columns} for entry in self.entries]
-        return pl.DataFrame(rows, schema=columns)
-
-
-@dataclass(frozen=True)
 class Run:
     """A finished run: its settings, its results, its model."""
 
@@ -95,11 +71,25 @@ class Run:
     """Folder of the run."""
     plan: Plan
     """What the run was asked to do."""
-    manifest: dict[str, Any] = field(repr=False)
-    trained_on: Dataset | None = field(default=None, repr=False, compare=False)
+    manifest: dict[str, Any]
+    trained_on: Dataset | None = field(default=None, compare=False)
     """The dataset, if it is at hand; see `dataset`."""
-    keeper: object = field(default=None, repr=False, compare=False)
+    keeper: object = field(default=None, compare=False)
     """Keeps a temporary folder for as long as the run is used."""
+
+    def __repr__(self) -> str:
+        part: Part = "test" if self.plan.test else "valid"
+        with suppress(OSError, KeyError):  # A folder that was removed must not break a traceback.
+            found = (
+                f"{metrics['NDCG@10']:.4f} {protocol}" for protocol, metrics in self.metrics[part].items()
+            )
+            return f"<{self._title}, {part} NDCG@10 {', '.join(found)}>"
+        return f"<{self._title}>"
+
+    @property
+    def _title(self) -> str:
+        where = "" if self.keeper else f" {str(self.path)!r}"
+        return f"Run{where}: {self.plan.model} on {self.plan.dataset_name}"
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
@@ -132,9 +122,11 @@ class Run:
     def metrics(self) -> dict[str, Metrics]:
         """The metrics as recorded: part → protocol → metric, such as `metrics["test"]["full"]["NDCG@10"]`.
 
-        There is no "test" in a run that was made with `test=False`.
+        A run that was made with `test=False` has no "test" until you call `evaluate("test")`.
         """
-        return {line["split"]: line["metrics"] for line in self.result["lines"]}
+        recorded = {line["split"]: line["metrics"] for line in self.result["lines"]}
+        later = [part for part in PARTS if part not in recorded and has_ranks(self.path, part)]
+        return recorded | {part: metrics_of(load_ranks(self.path, part)) for part in later}
 
     @property
     def history(self) -> TrainingHistory:
@@ -152,7 +144,7 @@ class Run:
         """The dataset that the run was trained on: `dataset` if given, or from where it was. Other data is refused."""
         if dataset is None:
             dataset = self.trained_on or self._find_dataset()
-        opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+        opened = open_dataset(dataset)
         self.plan.check_dataset(opened)
         return opened
 
@@ -193,14 +185,14 @@ class Run:
         except (NotFoundError, DataError):
             return UserRanks(None, found.sampled, found.full)
         targets = make_split(dataset, self.plan.split).targets(split)
-        # Runs of before repeats were told apart may have been asked about other users.
+        # Old runs do not distinguish repeats, and may have been evaluated on other users.
         users = dataset.users()["id"].gather(targets.users) if len(targets) == len(found.full) else None
         return UserRanks(users, found.sampled, found.full)
 
     def evaluate(
         self,
         split: Part = "test",
-        k: Iterable[int] = (1, 5, 10),
+        k: int | Iterable[int] = (1, 5, 10),
         *,
         dataset: Dataset | str | Path | None = None,
         negatives: NegativeKind = "popularity",
@@ -210,14 +202,15 @@ class Run:
         """Evaluate the run under both protocols, beside POP, and by slices of user activity and item popularity.
 
         Validation items are ranked by the weights that never saw them, test items by the final ones. If a part is
-        evaluated for the first time, its ranks are kept in the run's folder.
+        evaluated for the first time, its ranks are kept in the run's folder, if that can be written to, and
+        `run.metrics` shows it.
 
         Parameters
         ----------
         split
             Which held-out items to evaluate on: "test" or "valid".
         k
-            Cut-offs of HR and NDCG.
+            Cut-offs of HR and NDCG: one or several.
         dataset
             The dataset, if it has moved since the training.
         negatives
@@ -232,7 +225,9 @@ class Run:
         from bert4rec.models.pop import Pop
         from bert4rec.training.device import place
 
-        names = metrics_at(k)
+        one_of("split", split, PARTS)
+        one_of("negatives", negatives, get_args(NegativeKind))
+        names = metrics_at(k if isinstance(k, Iterable) else [k])
         self.verify()
         data, placement = self._verified(dataset), place(device)
         cut = make_split(data, self.plan.split)
@@ -242,7 +237,8 @@ class Run:
             counted = _counting(scorer, lambda done: report(done, len(targets)))
             ranks = judge(counted, data, cut, split, placement.device.type, negatives)
         if negatives == "popularity":
-            self.keep_ranks(split, ranks)
+            with suppress(OSError):  # The folder may be read-only.
+                self.keep_ranks(split, ranks)
         pop = Pop.fit(data, cut.training_end(split))
         return Evaluation(
             dataset=data.name,
@@ -261,7 +257,7 @@ class Run:
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
         """Add the ranks of a part that was not evaluated before; what the run found is never replaced.
 
-        Unless it was asked about other targets, before repeats were told apart.
+        The exception are old runs, which did not distinguish repeats and were evaluated on other users.
         """
         if not has_ranks(self.path, part) or len(load_ranks(self.path, part).full) != len(ranks.full):
             save_ranks(self.path, part, ranks)
@@ -297,9 +293,11 @@ class Run:
         compile: bool = True,  # noqa: A002 (the public name)
         overwrite: bool = False,
         results: str | Path | None = None,
-        track: Literal["tensorboard", "mlflow"] | None = None,
+        track: "Track | None" = None,
         progress: bool | None = None,
         callback: "Callback | None" = None,
+        listener: "Listener | None" = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> "Run":
         """Finish what `test=False` or `refit=False` left out: train on all but the test items, then test once.
 
@@ -312,7 +310,7 @@ class Run:
             Folder of the new run; None keeps it in a temporary folder for as long as the new run is used.
         dataset
             The dataset, if it has moved since the training.
-        device, compile, overwrite, results, track, progress, callback
+        device, compile, overwrite, results, track, progress, callback, listener, should_stop
             As in `bert4rec.train`.
         """
         from bert4rec.training.launch import refit_run
@@ -328,6 +326,8 @@ class Run:
             track=track,
             progress=progress,
             callback=callback,
+            listener=listener,
+            should_stop=should_stop,
         )
 
     def export(

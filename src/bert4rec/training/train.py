@@ -70,6 +70,10 @@ class Listener(Protocol):
         """Something that the user should know."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Something that makes the result doubtful, and what to do about it."""
+        ...
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -85,7 +89,7 @@ class RunContext:
 def train(
     dataset: Dataset, folder: Path, plan: Plan, around: RunContext, spec: ModelSpec | None = None
 ) -> Run:
-    """Train and judge one model; resume where an earlier call was interrupted. Leaves a finished run in `folder`.
+    """Train and evaluate one model; resume where an earlier call was interrupted. Leaves a finished run in `folder`.
 
     A run that is already finished is returned as it is. An experiment may pass a `spec` of its own, with parts of the
     model swapped; the plan then names the variant.
@@ -103,7 +107,7 @@ def train(
             f"The split of {dataset.where} leaves no users to validate or to test on: {why_nobody(split)}"
         )
     for warning in too_little_to_judge(dataset, split.test):
-        around.listener.say(f"Warning: {warning}")
+        around.listener.warn(warning)
     is_resumed = (folder / "config.json").is_file()
     spec = spec or MODELS[plan.model]
     trainer = _Trainer(dataset, split, folder, plan, around, spec, is_resumed, Forecast(plan))
@@ -155,7 +159,7 @@ class _Trainer:
         task.model.load_state_dict(weights)
         task.model.eval()
         for warning in self._warnings(state["best_step"]):
-            self.around.listener.say(f"Warning: {warning}")
+            self.around.listener.warn(warning)
         return _Fitted("selection", scorer, state["best_step"], self.log.seconds())
 
     def refit(self, selection: _Fitted) -> _Fitted:
@@ -254,7 +258,7 @@ class _Trainer:
 
     def _ranks(self, scorer: ModelScorer, part: Part) -> Ranks:
         items = "validation items" if part == "valid" else "test items"
-        self.around.listener.busy(f"judging the {items}", self.forecast.seconds_of_judging(part))
+        self.around.listener.busy(f"evaluating on the {items}", self.forecast.seconds_of_judging(part))
         began = time.perf_counter()
         ranks = judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
         self.forecast.learn_judging(time.perf_counter() - began)

@@ -1,13 +1,15 @@
 """Who watches a training: a callback, a live line in a notebook, a tracker."""
 
 import logging
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
 
 from bert4rec.errors import UsageError
 from bert4rec.progress import is_notebook, is_shown
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from bert4rec.training.train import Listener, Throughput
 
 log = logging.getLogger("bert4rec")
-_WARNING = "Warning: "
+Track = Literal["tensorboard", "mlflow"]
+TRACKERS: tuple[Track, ...] = get_args(Track)
 
 
 class Tracker(Protocol):
@@ -58,13 +61,15 @@ class TrainingStatus:
 
 
 Callback = Callable[[TrainingStatus], object]
-"""Hears how training stands; training stops with a checkpoint if it returns True or raises KeyboardInterrupt."""
+"""Hears how training stands. Training stops with a checkpoint if it returns something true or raises
+KeyboardInterrupt."""
 
 
 class Watch:
     """The listener of a run that the library starts: tells everybody else who listens.
 
-    Without a `listener`, messages go to the logger "bert4rec", warnings as such.
+    Without a `listener`, messages go to the logger "bert4rec", warnings as such. Ctrl-C becomes a request to stop
+    with a checkpoint, unless the caller handles it already.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class Watch:
     ) -> None:
         self._callback, self._listener, self._tracker = callback, listener, tracker
         self._ask, self._stopped = should_stop, False
+        self._handles_ctrl_c = self._pressed = False
         self._progress, self._line = progress, None
         self._stage: Stage | None = None
         self._step, self._steps = 0, 0
@@ -93,17 +99,33 @@ class Watch:
 
             self._line = Console(stderr=not is_notebook()).status("Getting ready …")
             self._line.start()
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._handles_ctrl_c = True
+            signal.signal(signal.SIGINT, self._press)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._handles_ctrl_c:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._line:
             self._line.stop()
+        if (
+            self._pressed and kind is None
+        ):  # Too late to stop the training, but not what the caller does next.
+            raise KeyboardInterrupt
+
+    def _press(self, _signal: int, _frame: FrameType | None) -> None:
+        """Stop between two steps; the second time at once."""
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
 
     def should_stop(self) -> bool:
-        """Whether the callback, or the caller, has asked to stop."""
-        return self._stopped or (self._ask is not None and self._ask())
+        """Whether the callback, the caller or Ctrl-C has asked to stop."""
+        return self._pressed or self._stopped or (self._ask is not None and self._ask())
 
     def stage(self, stage: Stage, steps: int) -> None:
         """A stage begins."""
@@ -136,11 +158,17 @@ class Watch:
         """Something was found that people should know."""
         if self._listener:
             self._listener.say(text)
-        elif text.startswith(_WARNING):
-            log.warning(text.removeprefix(_WARNING))
         else:
             log.info(text)
         self._tell(text)
+
+    def warn(self, text: str) -> None:
+        """Something was found that makes the result doubtful."""
+        if self._listener:
+            self._listener.warn(text)
+        else:
+            log.warning(text)
+        self._tell(f"Warning: {text}")
 
     def _tell(self, message: str | None = None) -> None:
         status = TrainingStatus(
@@ -150,13 +178,13 @@ class Watch:
             self._line.update(str(status))
         if self._callback:
             try:
-                self._stopped = self._callback(status) is True or self._stopped
+                self._stopped = bool(self._callback(status)) or self._stopped
             except KeyboardInterrupt:
                 self._stopped = True
 
 
 @contextmanager
-def make_tracker(kind: Literal["tensorboard", "mlflow"] | None, folder: Path) -> Iterator[Tracker]:
+def make_tracker(kind: Track | None, folder: Path) -> Iterator[Tracker]:
     """A tracker of this kind; None gives one that does nothing."""
     if kind == "tensorboard":
         try:

@@ -91,6 +91,9 @@ class WorkerListener:
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)  # noqa: T201 - the worker's log
 
+    def warn(self, text: str) -> None:
+        self.say(f"Warning: {text}")
+
 
 def perform(job: Job, state: WorkerState, emit: Emit, should_stop: Callable[[], bool]) -> tuple[str, bool]:
     """Do a job and record its results, each exactly once.
