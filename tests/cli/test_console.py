@@ -101,7 +101,7 @@ def test_every_option_and_command_that_is_printed_exists() -> None:
     }
     printed = {options._option(name) for name in (*options._SAME_NAME, *options._OTHER_NAME)}
     assert printed - there <= {"--config"}
-    assert {words.split()[0] for words in options._COMMANDS.values()} <= {*_COMMANDS, "refit"}
+    assert {words.split()[0] for words in options._COMMANDS.values()} <= set(_COMMANDS)
 
 
 def test_below_the_command_line_no_message_names_an_option() -> None:
