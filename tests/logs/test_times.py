@@ -213,7 +213,7 @@ def test_numbers_among_dates_are_told_by_their_unit() -> None:
 def test_dates_of_a_file_are_called_so_and_go_with_iso_dates() -> None:
     reader = TimeReader("time")
     reader.read(pl.Series([datetime(2020, 1, 1, tzinfo=UTC)]), where="a.parquet")
-    assert reader.describe() == "dates of the file"
+    assert reader.describe() == "stored as dates"
     assert reader.read(pl.Series(["2020-01-01"]), where="b.csv").to_list() == [NEW_YEAR * 1_000_000]
 
 

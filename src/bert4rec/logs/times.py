@@ -46,7 +46,7 @@ class TimeReader:
 
     def describe(self) -> str:
         """How times are written, for messages."""
-        spellings = {"dates": "dates of the file", "iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
+        spellings = {"dates": "stored as dates", "iso": "ISO dates", "yyyymmdd": "dates written yyyymmdd"}
         usual = spellings.get(self.unit or "", f"{self.unit} since 1970")
         return f"dates written {self.unit}" if self._form else usual
 

@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(Tabular):
-    """Items, best first, and what they are based on. As a table: `rank` (from 1), `item`, `title` and `score`."""
+    """Items, best first, and what they are based on. It is also a table of them."""
 
     items: list[Item]
     used: int
@@ -61,7 +61,7 @@ class Recommendation(Tabular):
     """"popular" if the history held nothing known, so that the most popular items are the answer."""
 
     def to_polars(self) -> "pl.DataFrame":
-        """A row for each item: `rank` (from 1), `item`, `title` and `score`."""
+        """A row for each item: `rank` (from 1), `item`, `title` if known, `score`."""
         import polars as pl
 
         columns = {
@@ -70,7 +70,10 @@ class Recommendation(Tabular):
             "title": pl.Series([item.title for item in self.items], dtype=pl.String),
             "score": pl.Series([item.score for item in self.items], dtype=pl.Float64),
         }
-        return pl.DataFrame(columns)
+        has_titles = any(item.title is not None for item in self.items)
+        return pl.DataFrame(
+            {name: column for name, column in columns.items() if has_titles or name != "title"}
+        )
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class _Trial:
             if section != "training"
         }
         batch = config.training.batch_size if config.training else 0
-        sizes = getattr(config.model, "dim", 1), getattr(config.model, "max_length", 1)
+        sizes = config.model.width or 1, getattr(config.model, "max_length", 1)
         return cls(job.path, job.case.model, *sizes, batch, str(kept))
 
     @property
