@@ -89,12 +89,21 @@ def test_the_code_of_a_page_runs_in_order(page: str, folder: Path) -> None:
                     shell.run(line)
 
 
-@pytest.mark.parametrize("example", ["notebook.py", "tutorial.py"])
-def test_an_example_runs_as_a_script(example: str, folder: Path) -> None:
-    command = [sys.executable, str(ROOT / "examples" / example)]
+def test_the_notebook_runs_as_a_script(folder: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "notebook.py")]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "item-00" in run.stdout, "something is recommended"
+
+
+def test_the_documentation_is_built_without_a_warning_and_runs_the_tutorial(tmp_path: Path) -> None:
+    flags = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "sphinx-build" in line)
+    words = shlex.split(flags.partition("sphinx-build")[2])[:-2]
+    command = [sys.executable, "-m", "sphinx", *words, str(ROOT / "docs"), str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "-W" in words, "a warning is an error"
+    assert "item-00" in (tmp_path / "tutorial.html").read_text(), "something is recommended"
 
 
 def test_the_notebook_has_at_most_sixteen_lines() -> None:
