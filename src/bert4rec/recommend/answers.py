@@ -38,7 +38,9 @@ class Question:
     """If given, nothing else is recommended."""
 
 
-@dataclass(frozen=True)
+@dataclass(
+    unsafe_hash=True
+)  # Not frozen: a service makes thousands a second, and freezing doubles what one costs.
 class Item:
     """One recommended item. Scores can be compared within an answer, not between answers."""
 
