@@ -147,7 +147,7 @@ def test_training_reaches_every_parameter(name: str) -> None:
 def test_attention_is_a_share_of_every_item_or_there_is_none(name: str) -> None:
     history = PaddedHistories(torch.tensor([[0, 3, 1, 4]]))
     weights = model_of(name).attention(history)
-    assert (weights is not None) == (name == "bert4rec")
+    assert (weights is not None) == (name in {"bert4rec", "bert4rec+"})
     if weights is not None:
         assert weights.shape == (1, 2, 2, 5)
         torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 2))
@@ -157,7 +157,11 @@ def test_attention_is_a_share_of_every_item_or_there_is_none(name: str) -> None:
 def test_models_say_what_they_can_do() -> None:
     networks = {name: spec.network for name, spec in MODELS.items()}
     assert {name for name, each in networks.items() if each.knows_users} == {"bpr-mf", "ncf", "fpmc", "caser"}
-    assert {name for name, each in networks.items() if each.can_be_exported} == {"sasrec", "bert4rec"}
+    assert {name for name, each in networks.items() if each.can_be_exported} == {
+        "sasrec",
+        "bert4rec",
+        "bert4rec+",
+    }
     encoders = {name for name, each in networks.items() if issubclass(each, SequenceEncoder)}
-    assert encoders == {"gru4rec", "gru4rec+", "sasrec", "bert4rec"}
-    assert {name for name in encoders if untrained(name).end_token is not None} == {"bert4rec"}
+    assert encoders == {"gru4rec", "gru4rec+", "sasrec", "bert4rec", "bert4rec+"}
+    assert {name for name in encoders if untrained(name).end_token is not None} == {"bert4rec", "bert4rec+"}

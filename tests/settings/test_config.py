@@ -290,6 +290,7 @@ OTHER_VALUES = {
     "objective.mask_probability": 0.7,
     "objective.last_item_share": 0.6,
     "objective.prefix_share": 0.6,
+    "objective.next_item_weight": 3.0,
     "objective.window_step": 0.25,
     "objective.negatives": 3,
     "objective.exponent": 1.0,
@@ -332,7 +333,9 @@ def test_every_setting_changes_something(make_dataset: MakeDataset, model: str) 
     dead = [
         name
         for name in settings_of(model)
-        if what_happens(dataset, model, *as_usual, f"{name}={others[name]}") == expected
+        # Training is the same, however the model is asked afterwards.
+        if name != "model.ask"
+        and what_happens(dataset, model, *as_usual, f"{name}={others[name]}") == expected
     ]
     assert not dead
 
@@ -454,6 +457,7 @@ def test_presets_still_are_the_settings_of_the_committed_results() -> None:
             ):
                 found.add((line["model"], preset))
     data_sets = ("ml-1m", "beauty")
-    assert found >= {(model, name) for model in MODELS for name in data_sets}
+    paper = MODELS.keys() - {"bert4rec+"}
+    assert found >= {(model, name) for model in paper for name in data_sets}
     assert found >= {("bert4rec", f"{name}-small") for name in data_sets}
     assert found >= {(model, f"{name}-softmax") for model in ("sasrec", "gru4rec+") for name in data_sets}

@@ -56,6 +56,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "objective": {"mask_probability": 0.4, "last_item_share": 0.1, "prefix_share": 0.1},
         "training": TRAINING,
     },
+    "bert4rec+": {"model": TRANSFORMER, "training": TRAINING},
 }
 
 

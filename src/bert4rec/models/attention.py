@@ -4,6 +4,9 @@ Two layouts of the same computation. `PackedLayout` lays the sequences of a batc
 what training, evaluation and recommendation use. `PaddedLayout` is a plain rectangle, filled up on the left: what
 exported models use. Both give the same numbers up to rounding.
 
+`JoinedLayout` lays two packed batches side by side, one read in both directions and one forwards: what joint training
+uses. `RotaryLayout` adds to any of them what tells a model where a token stands.
+
 Shapes: T tokens, R wanted rows, B sequences, L padded length, H heads, C channels a head, D = H * C.
 """
 
@@ -116,14 +119,19 @@ class PaddedLayout:
         wanted_only: bool,
     ) -> Tensor:
         query, key, value = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
-        visible = self.present[:, None, None, :]
-        if self.causal and not wanted_only:
-            length = self.present.shape[1]
-            earlier = torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
-            # Padding sees itself, because attention to nothing at all is not a number.
-            visible = (visible & earlier) | torch.eye(length, dtype=torch.bool, device=visible.device)
+        visible = self._visible(self.causal and not wanted_only)
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout)
         return attended.transpose(1, 2)
+
+    def _visible(self, causal: bool) -> Tensor:
+        """Which keys each query sees, [B, 1, 1 or L, L]. The last token of a sequence sees all of it anyway."""
+        visible = self.present[:, None, None, :]
+        if not causal:
+            return visible
+        length = self.present.shape[1]
+        earlier = torch.ones(length, length, dtype=torch.bool, device=visible.device).tril()
+        # Padding sees itself, because attention to nothing at all is not a number.
+        return (visible & earlier) | torch.eye(length, dtype=torch.bool, device=visible.device)
 
     def rectangle(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
@@ -154,9 +162,83 @@ class RecordingLayout(PaddedLayout):
         wanted_only: bool,  # noqa: ARG002
     ) -> Tensor:
         scores = torch.einsum("bqhc,bkhc->bhqk", query, key) / query.shape[-1] ** 0.5
-        weights = scores.masked_fill(~self.present[:, None, None, :], float("-inf")).softmax(dim=-1)
+        weights = scores.masked_fill(~self._visible(self.causal), float("-inf")).softmax(dim=-1)
         self.maps.append(weights)
         return torch.einsum("bhqk,bkhc->bqhc", F.dropout(weights, dropout), value)
+
+
+@dataclass(frozen=True)
+class JoinedLayout:
+    """The tokens of one packed batch, then those of another, which may be read in another direction."""
+
+    first: PackedLayout
+    second: PackedLayout
+    num_tokens: int
+    """Of the first."""
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        first, second = hidden[: self.num_tokens], hidden[self.num_tokens :]
+        return torch.cat([self.first.wanted(first), self.second.wanted(second)])
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
+    ) -> Tensor:
+        queries, tokens = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
+        halves = (
+            (self.first, query[:queries], key[:tokens], value[:tokens]),
+            (self.second, query[queries:], key[tokens:], value[tokens:]),
+        )
+        return torch.cat(
+            [each.attend(*qkv, dropout=dropout, wanted_only=wanted_only) for each, *qkv in halves]
+        )
+
+    def rectangle(self, tokens: Tensor) -> Tensor:
+        raise NotImplementedError("batches of two directions have no rows in common")
+
+    pick = rectangle
+
+
+@dataclass(frozen=True)
+class RotaryLayout:
+    """Another layout in which queries and keys are turned by their positions (Su et al., 2021).
+
+    So a product of the two depends on how far apart the tokens are, and on nothing else of where they stand.
+    """
+
+    plain: Layout
+    cos: Tensor
+    sin: Tensor
+    """[..., C / 2]: for each token, the angles by which its pairs of channels are turned."""
+
+    @staticmethod
+    def angles(positions: int, channels: int) -> Tensor:
+        """[positions, C / 2]: from a turn of one radian a position down to almost none."""
+        frequencies = 10_000.0 ** (-torch.arange(channels // 2) / (channels // 2))
+        return torch.arange(positions)[:, None] * frequencies
+
+    def wanted(self, hidden: Tensor) -> Tensor:
+        return self.plain.wanted(hidden)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
+    ) -> Tensor:
+        at_keys = self.cos, self.sin
+        at_queries = (self.wanted(self.cos), self.wanted(self.sin)) if wanted_only else at_keys
+        query, key = _turned(query, *at_queries), _turned(key, *at_keys)
+        return self.plain.attend(query, key, value, dropout=dropout, wanted_only=wanted_only)
+
+    def rectangle(self, tokens: Tensor) -> Tensor:
+        return self.plain.rectangle(tokens)
+
+    def pick(self, states: Tensor) -> Tensor:
+        return self.plain.pick(states)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[..., H, C] with channel i and channel i + C / 2 turned together."""
+    cos, sin = (tensor[..., None, :].to(x.dtype) for tensor in (cos, sin))
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
 def _flash_can_take(query: Tensor) -> bool:

@@ -66,9 +66,13 @@ class Layer(nn.Module):
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
         x = self.attention_norm(x + self._drop(self.attention_output(attended)))
-        # No dropout between the two (authors' code). The exact GELU, not its tanh approximation.
-        output: Tensor = self.output_norm(x + self._drop(self.narrow(F.gelu(self.widen(x)))))
+        output: Tensor = self.output_norm(x + self._drop(self.feed_forward(x)))
         return output
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        # No dropout between the two (authors' code). The exact GELU, not its tanh approximation.
+        narrowed: Tensor = self.narrow(F.gelu(self.widen(x)))
+        return narrowed
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.hidden_dropout, self.training)

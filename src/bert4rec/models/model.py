@@ -8,7 +8,7 @@ Shapes: B histories, K items of each, V items, D numbers in a vector.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.models.attention import Layout
-from bert4rec.models.history_batch import HistoryBatch, PackedHistories
+from bert4rec.models.history_batch import HistoryBatch, PackedHistories, TokenSequences
 
 
 class SequentialModel(nn.Module, ABC):
@@ -82,6 +82,15 @@ class SequentialModel(nn.Module, ABC):
         return None
 
 
+class Question(NamedTuple):
+    """One way to ask a sequence encoder what comes next."""
+
+    end_token: int | None
+    """What is appended to the history, and is where it is asked; None: it is asked at the newest item."""
+    causal: bool
+    """Whether tokens see only what came before them."""
+
+
 class SequenceEncoder(SequentialModel):
     """A model that reads a history as a sequence of tokens and has a state after each of them.
 
@@ -118,16 +127,29 @@ class SequenceEncoder(SequentialModel):
         """From states to queries; the same, unless a model has an output layer."""
         return hidden
 
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The ways it is asked what comes next; of several, the mean of their queries counts."""
+        return (Question(self.end_token, self.causal),)
+
     def queries(
         self,
         histories: HistoryBatch,
         users: Tensor | None = None,  # noqa: ARG002
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        asked = histories.sequences(self.max_length, self.end_token, causal=self.causal)
-        hidden = self.encode(asked.tokens, asked.positions, asked.layout, dtype).flatten(0, -2)
-        # In float32 from here on: in bfloat16 many items would tie, and ties count against the model.
-        return self.project(hidden.to(torch.promote_types(hidden.dtype, torch.float32)))
+        queries = []
+        for question in self.questions:
+            asked = self.asked(histories, question)
+            hidden = self.encode(asked.tokens, asked.positions, asked.layout, dtype).flatten(0, -2)
+            # In float32 from here on: in bfloat16 many items would tie, and ties count against the model.
+            queries.append(self.project(hidden.to(torch.promote_types(hidden.dtype, torch.float32))))
+        return queries[0] if len(queries) == 1 else torch.stack(queries).mean(dim=0)
+
+    def asked(self, histories: HistoryBatch, question: Question) -> TokenSequences:
+        """What is read to answer a question. All questions are about the same items of a history."""
+        length = self.max_history + (question.end_token is not None)
+        return histories.sequences(length, question.end_token, causal=question.causal)
 
 
 class ModelScorer(Protocol):

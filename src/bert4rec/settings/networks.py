@@ -140,3 +140,27 @@ class ModelConfig(VectorSettings):
     def __post_init__(self) -> None:
         if self.dim % self.heads:
             raise UsageError(f"model.dim = {self.dim} must be a multiple of model.heads = {self.heads}.")
+
+
+Ask = Literal["mask", "last", "both"]
+
+
+@dataclass(frozen=True)
+class PlusConfig(ModelConfig):
+    """The size of the network of BERT4Rec+, its dropout in training, and how it is asked what comes next."""
+
+    dim: Count = 128
+    """Width of the hidden states. d in the paper."""
+    heads: Count = 4
+    """Attention heads."""
+    ask: Ask = "both"
+    """`mask` asks by [mask] behind the history, which looks in both directions; `last` asks by the newest item, which
+    looks back; `both` takes the mean of the two queries."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim // self.heads % 2:
+            raise UsageError(
+                f"model.dim = {self.dim} and model.heads = {self.heads} give heads of {self.dim // self.heads} "
+                "channels; it must be an even number, because positions turn them in pairs."
+            )

@@ -88,6 +88,25 @@ class Cloze(ObjectiveSettings):
             )
 
 
+@dataclass(frozen=True)
+class Joint(ObjectiveSettings):
+    """Masked items and next items, learned in the same step."""
+
+    mask_probability: ShareAboveZero = 0.4
+    """Share of a sample's items that is masked, rounded, but at least one item. rho in the paper."""
+    last_item_share: Share = 0.1
+    """Share of the samples in which only the last item is masked, as at test time."""
+    next_item_weight: AboveZero = 1.0
+    """Weight of next-item prediction, where that of masked items is 1."""
+    window_step: ShareAboveZero = 0.5
+    """Histories longer than the model sees are cut into windows this share of the length apart."""
+
+    @property
+    def cloze(self) -> Cloze:
+        """The half that masks items. Prefixes of histories are what the other half learns from."""
+        return Cloze(self.mask_probability, self.last_item_share, 0.0, self.window_step)
+
+
 class NextItemSettings(ObjectiveSettings):
     """What all losses of next-item prediction have. Those that are not settings of a class keep the values here."""
 

@@ -10,11 +10,13 @@ from bert4rec.settings.networks import (
     ModelConfig,
     ModelSettings,
     NCFConfig,
+    PlusConfig,
     PopConfig,
 )
 from bert4rec.settings.objectives import (
     BatchRanking,
     Cloze,
+    Joint,
     NextItem,
     ObjectiveSettings,
     Pairwise,
@@ -49,10 +51,11 @@ SECTIONS = {
     "caser": Sections(CaserConfig, SkippingPointwise),
     "sasrec": Sections(ModelConfig, NextItem),
     "bert4rec": Sections(ModelConfig, Cloze),
+    "bert4rec+": Sections(PlusConfig, Joint),
 }
 """What can be set for each model. `specs.register` adds models."""
 
 
 def list_models() -> list[str]:
-    """The names of all models: the nine of the paper, and those that were registered."""
+    """The names of all models: the nine of the paper, BERT4Rec+, and those that were registered."""
     return list(SECTIONS)

@@ -36,36 +36,43 @@ class ClozeTask:
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
-        dataset, cloze, max_length = inputs.dataset, inputs.objective(Cloze), model.max_length
-        windows = cut_windows(
-            dataset.offsets[:-1],
-            inputs.training_end,
-            max_length=max_length,
-            step_share=cloze.window_step,
-        )
-        refuse_empty(len(windows), dataset.where)
-        self._batches = Batches(
-            inputs.sequences(),
-            windows,
-            MaskedItems(cloze, dataset.mask_number),
-            max_length=max_length,
-            batch_size=inputs.batch_size,
-            seed=inputs.seed,
-        )
+        self._batches = masked_batches(inputs, inputs.objective(Cloze), model.max_length)
         self.width = self._batches.shape.width
         self.block = self._batches.block
 
     @staticmethod
     def check(model: SequentialModel) -> None:
         """A model must see both sides of a masked item, and know the token [mask]."""
-        if check_encoder(model, "ClozeTask", causal=False).end_token is None:
-            raise UsageError(
-                "ClozeTask requires a model with an `end_token`: the number of [mask], one above that of the last "
-                f"item. {type(model).__name__} has none."
-            )
+        check_masking(model, "ClozeTask")
 
     def loss(self, batch: Tensor) -> Tensor:
         return cloze_loss(self.model, self._batches.shape.read(batch), self.dtype)
+
+
+def check_masking(model: SequentialModel, task: str) -> None:
+    """Refuse a model that cannot predict masked items."""
+    if check_encoder(model, task, causal=False).end_token is None:
+        raise UsageError(
+            f"{task} requires a model with an `end_token`: the number of [mask], one above that of the last item. "
+            f"{type(model).__name__} has none."
+        )
+
+
+def masked_batches(inputs: TaskInputs, cloze: Cloze, max_length: int) -> Batches:
+    """Batches of the training part in which items are masked."""
+    dataset = inputs.dataset
+    windows = cut_windows(
+        dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=cloze.window_step
+    )
+    refuse_empty(len(windows), dataset.where)
+    return Batches(
+        inputs.sequences(),
+        windows,
+        MaskedItems(cloze, dataset.mask_number),
+        max_length=max_length,
+        batch_size=inputs.batch_size,
+        seed=inputs.seed,
+    )
 
 
 def cloze_loss(model: SequenceEncoder, batch: PackedBatch, dtype: torch.dtype | None = None) -> Tensor:

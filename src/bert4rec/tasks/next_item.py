@@ -32,22 +32,7 @@ class NextItemTask:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
         self.objective = inputs.objective(NextItemSettings)
-        dataset, sequences, max_length = inputs.dataset, inputs.sequences(), model.max_length
-        windows = cut_followed_windows(
-            dataset.offsets[:-1],
-            inputs.training_end,
-            max_length=max_length,
-            step_share=self.objective.window_step,
-        )
-        refuse_empty(len(windows), dataset.where)
-        self._batches = Batches(
-            sequences,
-            windows,
-            NextItems(sequences, _negatives(self.objective, inputs, sequences)),
-            max_length=max_length,
-            batch_size=inputs.batch_size,
-            seed=inputs.seed,
-        )
+        self._batches = followed_batches(inputs, self.objective, model.max_length)
         self.width = self._batches.shape.width
         self.block = self._batches.block
 
@@ -65,6 +50,23 @@ class NextItemTask:
         if self.objective.loss == "binary":
             return ranking_losses.binary(*output, read.negatives)
         return ranking_losses.shared(self.objective.loss, *output, read.negatives, self.objective.penalty)
+
+
+def followed_batches(inputs: TaskInputs, objective: NextItemSettings, max_length: int) -> Batches:
+    """Batches of the training part in which every action is followed by another."""
+    dataset, sequences = inputs.dataset, inputs.sequences()
+    windows = cut_followed_windows(
+        dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=objective.window_step
+    )
+    refuse_empty(len(windows), dataset.where)
+    return Batches(
+        sequences,
+        windows,
+        NextItems(sequences, _negatives(objective, inputs, sequences)),
+        max_length=max_length,
+        batch_size=inputs.batch_size,
+        seed=inputs.seed,
+    )
 
 
 def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tensor) -> "Negatives":

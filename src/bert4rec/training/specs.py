@@ -9,6 +9,7 @@ import torch
 
 from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.models.bert4rec_plus import BERT4RecPlus
 from bert4rec.models.bpr_mf import BPRMF
 from bert4rec.models.caser import Caser
 from bert4rec.models.fpmc import FPMC
@@ -21,6 +22,7 @@ from bert4rec.settings.networks import ModelSettings
 from bert4rec.settings.objectives import ObjectiveSettings
 from bert4rec.settings.sections import SECTIONS, Sections
 from bert4rec.tasks.cloze import ClozeTask
+from bert4rec.tasks.joint import JointTask
 from bert4rec.tasks.next_item import NextItemTask
 from bert4rec.tasks.pairs import PairTask
 from bert4rec.tasks.task import CountingTask, Task, TaskInputs, TaskKind
@@ -80,8 +82,9 @@ MODELS = {
     "caser": ModelSpec("Caser", Caser, PairTask),
     "sasrec": ModelSpec("SASRec", SASRec, NextItemTask),
     "bert4rec": ModelSpec("BERT4Rec", BERT4Rec, ClozeTask),
+    "bert4rec+": ModelSpec("BERT4Rec+", BERT4RecPlus, JointTask),
 }
-"""In the order of the paper's Table 2; models that are registered come behind."""
+"""In the order of the paper's Table 2, then our own; models that are registered come behind."""
 BUILT_IN = frozenset(MODELS)
 
 

@@ -1,0 +1,73 @@
+"""Joint training: in one step the same weights learn what was masked, and what comes next at every place.
+
+Masked items are predicted from both sides, next items from what came before. The two halves of a batch go through the
+network together; only attention, which must not see the future in the second half, takes them apart. Predicting the
+next item gives a target at every action, so the network learns fast; predicting masked items keeps it from
+over-fitting and lets it use both sides.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bert4rec.models.attention import JoinedLayout
+from bert4rec.models.model import SequenceEncoder, SequentialModel
+from bert4rec.settings.objectives import Joint, NextItem, ObjectiveSettings
+from bert4rec.tasks.cloze import check_masking, masked_batches
+from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.next_item import followed_batches
+from bert4rec.tasks.task import TaskInputs
+
+Block = tuple[int, Tensor]
+"""The step of its first batch, and the batches."""
+
+
+class JointTask:
+    """BERT4Rec+ or a model of your own, and batches whose first half is masked and whose second is followed."""
+
+    objective_kind: ClassVar[type[ObjectiveSettings] | None] = Joint
+    default_objective: ClassVar[type[ObjectiveSettings] | None] = Joint
+
+    def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
+        assert isinstance(model, SequenceEncoder)
+        self.model, self.dtype, joint = model, inputs.dtype, inputs.objective(Joint)
+        self._next_item_weight = joint.next_item_weight
+        self._halves = (
+            masked_batches(inputs, joint.cloze, model.max_length),
+            # One item less, because [mask] needs a place: so both questions are about the same items.
+            followed_batches(inputs, NextItem(window_step=joint.window_step), model.max_history),
+        )
+        self._widths = [half.shape.width for half in self._halves]
+        self._blocks: list[Block] = [(0, torch.empty(0)) for _ in self._halves]
+        self.width = sum(self._widths)
+
+    @staticmethod
+    def check(model: SequentialModel) -> None:
+        """A model must know the token [mask], and look where the layout says."""
+        check_masking(model, "JointTask")
+
+    def block(self, step: int) -> Block:
+        """The halves side by side, for as many steps as both blocks have."""
+        for number, half in enumerate(self._halves):
+            first, rows = self._blocks[number]
+            if not 0 <= step - first < len(rows):
+                self._blocks[number] = half.block(step)
+        begin = max(first for first, _ in self._blocks)
+        end = min(first + len(rows) for first, rows in self._blocks)
+        return begin, torch.cat([rows[begin - first : end - first] for first, rows in self._blocks], dim=1)
+
+    def loss(self, batch: Tensor) -> Tensor:
+        masked, followed = (
+            half.shape.read(row)
+            for half, row in zip(self._halves, torch.split(batch, self._widths), strict=True)
+        )
+        layout = JoinedLayout(masked.layout, followed.layout, num_tokens=len(masked.tokens))
+        tokens = torch.cat([masked.tokens, followed.tokens])
+        positions = torch.cat([masked.positions, followed.positions])
+        queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
+        at_masks, at_items = queries[: len(masked.targets)], queries[len(masked.targets) :]
+        items = self.model.item_vectors()
+        cloze = softmax_cross_entropy(at_masks, *items, masked.targets)
+        next_item = softmax_cross_entropy(at_items, *items, followed.targets)
+        return cloze + self._next_item_weight * next_item

@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from bert4rec.data.dataset import PADDING
+from bert4rec.errors import UsageError
+from bert4rec.models.sasrec import SASRec
+from bert4rec.settings.networks import ModelConfig
+from bert4rec.tasks.joint import JointTask
+from bert4rec.tasks.losses import softmax_cross_entropy
+from tests.conftest import MakeDataset
+from tests.training.tiny import make_task, random_histories, tiny_config
+
+WITHOUT_DROPOUT = tuple(f"model.{place}_dropout=0" for place in ("embedding", "hidden", "attention"))
+
+
+@pytest.fixture
+def joint(make_dataset: MakeDataset) -> JointTask:
+    config = tiny_config(*WITHOUT_DROPOUT, "objective.next_item_weight=3", model="bert4rec+")
+    task = make_task(make_dataset(random_histories()), config, "bert4rec+")
+    assert isinstance(task, JointTask)
+    return task
+
+
+def test_the_loss_is_that_of_masked_items_plus_the_weighted_one_of_next_items(joint: JointTask) -> None:
+    row = joint.block(0)[1][0]
+    losses = []
+    for half, part in zip(joint._halves, torch.split(row, joint._widths), strict=True):
+        batch = half.shape.read(part)
+        hidden = joint.model.encode(batch.tokens, batch.positions, batch.layout)
+        losses.append(softmax_cross_entropy(hidden, *joint.model.item_vectors(), batch.targets))
+    torch.testing.assert_close(joint.loss(row), losses[0] + 3 * losses[1])
+
+
+def test_where_a_masked_item_is_asked_for_the_network_sees_only_the_mask(joint: JointTask) -> None:
+    """What is read and what is asked are the history together, and share nothing."""
+    dataset_items = joint._halves[0].sequences.tolist()
+    text = " ".join(map(str, dataset_items))
+    for row in joint.block(0)[1]:
+        batch = joint._halves[0].shape.read(row[: joint._widths[0]])
+        alive = batch.targets != PADDING
+        rows = batch.layout.rows[alive].long()
+        assert (batch.tokens[rows] == joint.model.end_token).all()
+        whole = batch.tokens.clone()
+        whole[rows] = batch.targets[alive]
+        bounds = batch.layout.bounds.tolist()
+        for begin, end in zip(bounds, bounds[1:], strict=False):
+            sequence = whole[begin:end].tolist()
+            assert PADDING in sequence or " ".join(map(str, sequence)) in text
+
+
+def test_the_second_half_looks_back_and_asks_for_what_follows(joint: JointTask) -> None:
+    masked, followed = (half.shape for half in joint._halves)
+    assert (masked.causal, followed.causal) == (False, True)
+    assert (masked.max_length, followed.max_length) == (joint.model.max_length, joint.model.max_history)
+
+
+def test_a_step_has_the_same_batch_whichever_step_was_asked_for_before(joint: JointTask) -> None:
+    """The halves are made in blocks of different lengths."""
+    first, rows = joint.block(0)
+    wanted = {first + number: row for number, row in enumerate(rows)}
+    while len(wanted) < 150:
+        first, rows = joint.block(len(wanted))
+        assert first <= len(wanted) < first + len(rows)
+        wanted |= {first + number: row for number, row in enumerate(rows)}
+    for step in (149, 3, 77, 20, 148, 64, 0):
+        first, rows = joint.block(step)
+        assert torch.equal(rows[step - first], wanted[step])
+
+
+def test_a_model_that_only_looks_back_is_refused() -> None:
+    with pytest.raises(UsageError, match="JointTask requires a model with `causal = False`"):
+        JointTask.check(SASRec(9, ModelConfig()))
