@@ -4,6 +4,7 @@ HR@1 and NDCG@1 are the same number, which is why the paper, and this project, n
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,19 @@ from bert4rec.errors import DataError, UsageError
 
 METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 """The six of the paper's Table 2."""
+KINDS = ("HR", "NDCG", "MRR", "Recall", "Precision")
+"""What the ranks of a user's targets are worth, each at a cut-off k; MRR may do without."""
+
+
+class Metric(NamedTuple):
+    """A metric of ranks; `str` gives its usual name, such as NDCG@10."""
+
+    kind: str
+    k: int | None = None
+    """Only the first k places count; None counts all of them."""
+
+    def __str__(self) -> str:
+        return self.kind if self.k is None else f"{self.kind}@{self.k}"
 
 
 def metrics_at(cutoffs: Iterable[int]) -> tuple[str, ...]:
@@ -23,16 +37,28 @@ def metrics_at(cutoffs: Iterable[int]) -> tuple[str, ...]:
     return (*(f"HR@{k}" for k in places), *(f"NDCG@{k}" for k in places if k > 1), "MRR")
 
 
+def parse_metric(text: str) -> Metric:
+    """A metric by its name in any case: "ndcg@10" is NDCG@10. Unknown ones are refused with a list of the known."""
+    name, at, cutoff = str(text).partition("@")
+    kind = next((each for each in KINDS if each.lower() == name.lower()), None)
+    if kind and cutoff.isdecimal() and int(cutoff) >= 1:
+        return Metric(kind, int(cutoff))
+    if kind == "MRR" and not at:
+        return Metric(kind)
+    known = ", ".join(f"{each}@k" for each in KINDS)
+    raise UsageError(f"Unknown metric {text!r}. Expected {known} with any k, such as NDCG@10, or MRR.")
+
+
 def metric_per_user(ranks: NDArray[np.int32], metric: str) -> NDArray[np.float64]:
-    """What each rank (0 is best) is worth: "HR@k", "NDCG@k" for any k, or "MRR", which is not cut off."""
+    """What each rank (0 is best) is worth."""
+    kind, k = parse_metric(metric)
     places = ranks.astype(np.float64) + 1
-    if metric == "MRR":
-        return 1 / places
-    name, _, cutoff = metric.partition("@")
-    if name not in ("HR", "NDCG") or not cutoff.isdecimal() or int(cutoff) < 1:
-        raise UsageError(f"Unknown metric {metric!r}. Expected HR@k, NDCG@k or MRR, such as NDCG@10.")
-    gains = np.ones_like(places) if name == "HR" else 1 / np.log2(places + 1)
-    return np.where(places <= int(cutoff), gains, 0.0)
+    gains = {
+        "MRR": 1 / places,
+        "NDCG": 1 / np.log2(places + 1),
+        "Precision": np.full_like(places, 1 / (k or 1)),
+    }
+    return np.where(places <= (k or np.inf), gains.get(kind, 1.0), 0.0)
 
 
 def summarise(ranks: NDArray[np.int32], metrics: Sequence[str] = METRICS) -> dict[str, float]:
