@@ -228,4 +228,4 @@ def test_a_model_that_offers_nearly_everybody_the_same_is_told(
     found = warn_of_same_lists({"SameList@10": same, "Coverage@10": coverage}, pop, 10)
     assert len(found) == warned
     if warned:
-        assert f"{same:.1%} of them are offered the same 10 items in the same order (POP: 20.0%)" in found[0]
+        assert f"{same:.1%} of them are offered the same list of 10 (POP: 20.0%)" in found[0]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bert4rec.errors import DataError, UsageError
-from bert4rec.evaluation.metrics import METRICS, metric_per_user, parse_metric, summarise
+from bert4rec.evaluation.metrics import METRICS, cutoffs_of, metric_per_user, parse_metric, summarise
 
 RANKS = st.lists(st.integers(0, 200), min_size=1, max_size=20).map(lambda ranks: np.array(ranks, np.int32))
 
@@ -96,6 +96,14 @@ def test_with_one_target_recall_is_the_hit_rate_and_precision_a_kth_of_it(
 
 def test_the_reciprocal_rank_may_be_cut_off() -> None:
     assert metric_per_user(np.array([0, 4, 5], np.int32), "MRR@5").tolist() == [1, 1 / 5, 0]
+
+
+def test_cut_offs_are_sorted_each_once_and_there_is_at_least_one() -> None:
+    assert cutoffs_of([10, 5, 10]) == cutoffs_of(iter((5, 10))) == [5, 10]
+    assert cutoffs_of(3) == [3]
+    for k, found in (([], "none"), ([0, 5], "0"), (2.5, "2.5"), ("5", "'5'")):
+        with pytest.raises(UsageError, match=f"`k`: expected whole numbers of at least 1; found {found}"):
+            cutoffs_of(k)  # type: ignore[arg-type]
 
 
 def test_nobody_to_judge_by_is_an_error_and_not_a_nan() -> None:

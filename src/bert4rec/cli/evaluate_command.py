@@ -37,7 +37,7 @@ def evaluate_command(
     every user's target is kept in the run's folder.
 
     Coverage is the share of the catalogue that somebody is offered. Popularity is the share of the catalogue that is
-    less popular than the average offered item. SameList is the share of users who are offered the most common list.
+    less popular than an offered item, on average. SameList is the share of users who are offered the most common list.
 
     Parameters
     ----------

@@ -14,8 +14,8 @@ from bert4rec.evaluation.protocol import Scores
 
 Lists = NDArray[np.int32]
 """[users, k]: item numbers, best first; filled up with 0 where fewer items are left."""
-SAME_FOR_MOST = 0.5
-"""Share of users with the same list above which a model is likely to know little about them."""
+MOST = 0.5
+"""Above this share of users or items, it is most of them."""
 
 
 class TopLists:
@@ -75,15 +75,14 @@ def warn_of_same_lists(found: Mapping[str, float], pop: Mapping[str, float], k: 
     """A warning if nearly everybody is offered the same, whatever they did. POP itself is meant to be so.
 
     If repeats are excluded, even one order of items for everybody gives different lists, because histories differ. Then
-    POP shows what that looks like: a model that offers no more items than POP does, and as often the same ones, has
-    learned one order too.
+    POP shows what that looks like, unless the catalogue is so small that its lists hold most of it: a model that offers
+    no more items than POP does, and the same list as often, has learned one order too.
     """
     same, coverage = f"SameList@{k}", f"Coverage@{k}"
-    is_like_pop = found[same] >= pop[same] and found[coverage] <= pop[coverage]
-    if found == pop or not (found[same] > SAME_FOR_MOST or is_like_pop):
+    is_like_pop = found[same] >= pop[same] and found[coverage] <= pop[coverage] <= MOST
+    if found == pop or not (found[same] > MOST or is_like_pop):
         return []
     return [
-        f"The model hardly looks at what users did: {found[same]:.1%} of them are offered the same {k} items in the "
-        f"same order (POP: {pop[same]:.1%}), and {found[coverage]:.1%} of all items are offered to somebody (POP: "
-        f"{pop[coverage]:.1%})."
+        f"The model hardly looks at what users did: {found[same]:.1%} of them are offered the same list of {k} (POP: "
+        f"{pop[same]:.1%}), and {found[coverage]:.1%} of all items are offered to somebody (POP: {pop[coverage]:.1%})."
     ]

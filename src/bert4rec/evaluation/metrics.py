@@ -34,8 +34,9 @@ class Metric(NamedTuple):
 def cutoffs_of(k: int | Iterable[int]) -> list[int]:
     """One cut-off or several: sorted, each once."""
     given = set(k if isinstance(k, Iterable) else [k])
-    if wrong := [each for each in given if not isinstance(each, int | np.integer) or each < 1]:
-        raise UsageError(f"`k`: expected whole numbers of at least 1; found {wrong[0]!r}.")
+    wrong = [repr(each) for each in given if not isinstance(each, int | np.integer) or each < 1]
+    if wrong or not given:
+        raise UsageError(f"`k`: expected whole numbers of at least 1; found {', '.join(wrong) or 'none'}.")
     return sorted(given)
 
 
@@ -52,7 +53,7 @@ def metrics_at(cutoffs: Sequence[int], *, several: bool = False) -> tuple[str, .
 
 
 def parse_metric(text: str) -> Metric:
-    """A metric by its name in any case: "ndcg@10" is NDCG@10. Unknown ones are refused with a list of the known."""
+    """A metric by its name, in upper or lower case: "ndcg@10" is NDCG@10. If it is unknown, the known are named."""
     name, at, cutoff = str(text).partition("@")
     kind = next((each for each in KINDS if each.lower() == name.lower()), None)
     if kind and cutoff.isdecimal() and int(cutoff) >= 1:

@@ -70,6 +70,7 @@ def _slices(
     zero: str,
 ) -> list[Slice]:
     """The mean of each metric, which has a value a user, over the users whose `sizes` lie between the same edges."""
+    assert {len(found) for found in values.values()} == {len(sizes)}, "a value and a size for each user"
     bucket_of_user = np.searchsorted(edges, sizes, side="right") - 1
     slices = []
     for bucket in np.unique(bucket_of_user).tolist():
