@@ -36,9 +36,6 @@ def evaluate_command(
     Validation items are ranked by the model that never saw them, test items by the final one. The rank of
     every user's target is kept in the run's folder.
 
-    Coverage is the share of the catalogue that somebody is offered. Popularity is the share of the catalogue that is
-    less popular than an offered item, on average. SameList is the share of users who are offered the most common list.
-
     Parameters
     ----------
     run
@@ -87,6 +84,10 @@ def evaluate_command(
     for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
         if slices := {protocol: each[kind] for protocol, each in found.slices.items() if kind in each}:
             _print_slices(title, slices, shown)
+    say(
+        "Coverage: the share of all items that somebody is offered. Popularity: the share of all items that are less "
+        "popular than an offered one, on average. SameList: the share of users who are offered the most common list."
+    )
     if found.left_out:
         what = "next item was" if targets == "next" else "items were all"
         say(
