@@ -178,6 +178,20 @@ def test_runs_and_their_folders_are_compared_alike(plant: Plant) -> None:
     assert by_path == compare_runs([Run.open(path) for path in paths], metric="MRR", protocol="full")
 
 
+def test_metrics_may_be_typed_in_any_case_and_be_recall_or_precision(plant: Plant) -> None:
+    runs = [plant("one", [0, 9]), plant("other", [0, 1], config=WIDER)]
+    found = compare_runs(runs, metric="precision@2")
+    assert found.metric == "Precision@2"
+    assert [system.metrics["Precision@2"] for system in found.systems] == [1 / 4, 2 / 4]
+    assert found == compare_runs(runs, metric="Precision@2")
+    recall, hits = (compare_runs(runs, metric=metric).differences for metric in ("recall@2", "HR@2"))
+    assert recall == hits
+    with pytest.raises(
+        UsageError, match=r"Coverage@10 is of lists, not of ranks: only `run.evaluate\(\)` has it"
+    ):
+        compare_runs(runs, metric="Coverage@10")
+
+
 def test_an_unknown_metric_or_protocol_is_refused(plant: Plant) -> None:
     runs = [plant("one", [0, 1]), plant("other", [1, 0], config=WIDER)]
     with pytest.raises(UsageError, match="recall"):

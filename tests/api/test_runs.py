@@ -21,6 +21,7 @@ from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import Run
 from bert4rec.training.watch import TrainingStatus
 from tests.conftest import MakeDataset
+from tests.evaluation.tiny import CUT_BY_TIME, action_times
 from tests.training.tiny import SETTINGS, random_histories, train_tiny
 
 TINY: dict[str, Any] = {
@@ -298,16 +299,51 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
         ("POP", "full"),
     ]
     assert table["HR@3"].to_list()[1] == found.metrics["full"]["HR@3"]
+    assert table["SameList@20"].to_list() == [
+        None,
+        found.lists["SameList@20"],
+        None,
+        found.pop_lists["SameList@20"],
+    ]
     assert sum(each["users"] for each in found.slices["full"]["activity"]) == found.users == 29
     assert found.left_out == 1
     assert found.warnings
     assert json.loads(json.dumps(found.as_dict())).keys() == {
-        "dataset", "model", "stage", "split", "repeats", "users", "left_out", "metrics", "slices", "pop"
+        "dataset", "model", "stage", "split", "targets", "repeats", "users", "left_out", "metrics", "lists", "slices",
+        "pop", "pop_lists"
     }  # fmt: skip
     assert list(run.evaluate(k=5, device="cpu").metrics["full"]) == ["HR@5", "NDCG@5", "MRR"]
     for wrong in ((0, 5), 0, "0"):
         with pytest.raises(UsageError, match=r"`k`: expected whole numbers of at least 1; found '?0"):
             run.evaluate(k=wrong)  # type: ignore[arg-type]
+
+
+def test_all_that_users_do_after_a_date_is_judged_as_one_would_count_it_in_recommendations(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    histories = random_histories()
+    dataset = make_dataset(histories, action_times(histories), split=CUT_BY_TIME)
+    run = train_tiny(dataset, tmp_path / "run")
+    recommender, hits, targets, lists = load(run), [], [], []
+    for history in histories:
+        seen, then = ([f"item-{item}" for item in part] for part in (history[:6], history[6:]))
+        if not set(then) - set(seen):
+            continue
+        lists.append([item.item_id for item in recommender.recommend(seen, k=5).items])
+        targets.append(set(then) - set(seen))
+        hits.append(len(targets[-1] & set(lists[-1])))
+    found = run.evaluate(k=5, targets="all", device="cpu")
+    assert (found.targets, found.users, list(found.metrics)) == ("all", len(hits), ["full"])
+    assert found.metrics["full"]["Recall@5"] == pytest.approx(
+        np.mean([hit / len(sought) for hit, sought in zip(hits, targets, strict=True)])
+    )
+    assert found.metrics["full"]["Precision@5"] == pytest.approx(np.mean(hits) / 5)
+    assert found.metrics["full"]["HR@5"] == pytest.approx(np.mean([hit > 0 for hit in hits]))
+    assert found.lists["Coverage@5"] == len({item for each in lists for item in each}) / dataset.num_items
+    assert found.to_polars()["protocol"].to_list() == ["full", "full"]
+    assert found.slices["full"].keys() == {"activity"}
+    with pytest.raises(UsageError, match="`targets` must be one of 'next', 'all'; found 'some'"):
+        run.evaluate(targets="some")  # type: ignore[arg-type]
 
 
 def test_a_run_whose_dataset_has_moved_is_told_where_it_is(dataset: Dataset, tmp_path: Path) -> None:

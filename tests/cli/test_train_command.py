@@ -139,19 +139,6 @@ def test_a_chosen_run_is_refitted_and_a_stopped_refit_is_continued(
         assert Run.open(tmp_path / name).metrics == Run.open(tmp_path / "whole").metrics
 
 
-def test_an_evaluation_shows_the_cut_offs_that_one_wants(
-    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = train_tiny(make_dataset(random_histories()), tmp_path / "run")
-    evaluate_command(run.path, k="3, 20", device="cpu")
-    head, *_ = table = capsys.readouterr().out.splitlines()
-    assert head.split()[-5:] == ["HR@3", "HR@20", "NDCG@3", "NDCG@20", "MRR"]
-    assert "by user activity" in " ".join(table)
-    assert [line.split() for line in table if "NDCG@20" in line][1] == ["HR@20", "NDCG@20"] * 2
-    expected = f"{float((run.ranks().sampled < 3).mean()):.4f}"
-    assert [line.split()[3] for line in table if line.startswith("test, sampled (refit)")] == [expected]
-
-
 def test_warnings_look_like_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     LiveLine().warn('Prepare with `repeats="keep"`.')
     assert capsys.readouterr().err == "Warning: Prepare with --repeats keep.\n"

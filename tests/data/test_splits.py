@@ -3,7 +3,7 @@
 import pytest
 
 from bert4rec.data.leakage import split_warnings
-from bert4rec.data.splits import SplitSpec, leave_one_out, make_split, split_by_time
+from bert4rec.data.splits import SplitSpec, all_targets, leave_one_out, make_split, split_by_time
 from bert4rec.errors import DataError, UsageError
 from tests.conftest import MakeDataset
 
@@ -38,6 +38,30 @@ def test_a_time_split_cuts_everybody_at_the_same_moment(make_dataset: MakeDatase
     assert split.valid.users.tolist() == [0, 3], "user 1's next action lies in the test part"
     assert split.training_end("valid").tolist() == [1, 5, 6, 9]
     assert split.training_end("test").tolist() == [2, 5, 6, 10]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "test", "valid", "left_out"),
+    [("exclude", [[4, 5], [3]], [[3]], 1), ("keep", [[1, 4, 5], [3], [1]], [[3], [1]], 0)],
+)
+def test_all_that_users_do_in_a_part_may_be_asked_for_each_item_once(
+    make_dataset: MakeDataset, repeats: str, test: list[list[int]], valid: list[list[int]], left_out: int
+) -> None:
+    """User 2 comes back to what they had, user 3 has no history, and user 4 does nothing in time."""
+    histories = [[1, 2, 3, 4, 5, 4, 1], [1, 3], [1, 1, 1], [3, 4], [2]]
+    days = [1, 1, 2, 3, 4, 5, 6, 1, 3, 1, 2, 3, 3, 4, 1]
+    dataset = make_dataset(histories, [day * DAY for day in days], repeats=repeats)
+    split = split_by_time(dataset, test_from=3 * DAY, valid_from=2 * DAY)
+    ids = [0, *(int(each.removeprefix("item-")) for each in dataset.items()["id"])]
+    for part, expected in (("test", test), ("valid", valid)):
+        found = all_targets(dataset, split, part)  # type: ignore[arg-type]
+        items = [
+            sorted(ids[item] for item in found.items[row : row + 1].flat()[1])
+            for row in range(len(found.items))
+        ]
+        assert items == expected
+        assert found.asked.positions.tolist() == split.training_end(part)[found.asked.users].tolist()  # type: ignore[arg-type]
+    assert all_targets(dataset, split, "test").asked.left_out == left_out
 
 
 def test_a_time_split_may_be_given_as_a_share_of_the_actions(make_dataset: MakeDataset) -> None:

@@ -6,6 +6,16 @@ from pathlib import Path
 import numpy as np
 
 from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.splits import SplitSpec
+
+MICROSECOND = "1970-01-01T00:00:00.00000{}"
+CUT_BY_TIME = SplitSpec("time", test_from=MICROSECOND.format(6), valid_from=MICROSECOND.format(3))
+"""With `action_times`: three actions to learn from, three for validation, and all others for the test."""
+
+
+def action_times(histories: Sequence[Sequence[int]]) -> list[int]:
+    """The first action of everybody happens at 0, the second at 1, and so on."""
+    return [time for history in histories for time in range(len(history))]
 
 
 def dataset_of(histories: Sequence[Sequence[int]], num_items: int, repeats: Repeats = "exclude") -> Dataset:

@@ -11,7 +11,7 @@ import numpy as np
 from bert4rec.data.splits import PARTS, Part
 from bert4rec.errors import DataError, UsageError, one_of
 from bert4rec.evaluation.judge import load_ranks
-from bert4rec.evaluation.metrics import METRICS, metric_per_user
+from bert4rec.evaluation.metrics import METRICS, metric_per_user, parse_metric
 from bert4rec.evaluation.protocol import PROTOCOLS, Protocol, Ranks
 from bert4rec.evaluation.significance import (
     Difference,
@@ -231,12 +231,13 @@ def compare_runs(
         Finished runs or their folders, of at least two systems; lists of them; or mappings from the name of a system
         to its run or runs.
     metric
-        What is compared: HR@k, NDCG@k or MRR.
+        What is compared, as `parse_metric` takes it: NDCG@10, Recall@20, MRR, …
     protocol
         "sampled": among 100 candidates a user. "full": among all items.
     part
         The items to compare on: "test", or "valid" while settings are being chosen.
     """
+    metric = str(parse_metric(metric))
     one_of("protocol", protocol, PROTOCOLS)
     one_of("split", part, PARTS)
     named = _named(runs)

@@ -208,7 +208,7 @@ def compare(
         Two or more runs or their folders. Runs that differ only in their seed count as one system; they may be given
         as a list. With a mapping, such as `{"small": run, "large": other}`, you name the systems yourself.
     metric
-        "HR@k", "NDCG@k" with any k, or "MRR".
+        "HR@k", "NDCG@k", "Recall@k", "Precision@k" or "MRR@k" with any k, or "MRR"; upper or lower case.
     protocol
         "sampled" or "full".
     split

@@ -10,9 +10,14 @@ from bert4rec.api.runs import compare
 from bert4rec.cli.console import count, messages, print_json, print_table, results, say, warn
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.data.negatives import NegativeKind
-from bert4rec.data.splits import Part
+from bert4rec.data.splits import Part, TargetKind
 from bert4rec.errors import UsageError
+from bert4rec.evaluation.judge import Evaluation
+from bert4rec.evaluation.metrics import LIST_KINDS, usual_cutoff
 from bert4rec.evaluation.protocol import PROTOCOLS, Protocol
+
+MOST_COLUMNS = 6
+"""Metrics that fit into 80 columns side by side."""
 
 
 def evaluate_command(
@@ -20,12 +25,13 @@ def evaluate_command(
     *,
     split: Part = "test",
     k: str = "1,5,10",
+    targets: TargetKind = "next",
     data: Path | None = None,
     negatives: NegativeKind = "popularity",
     device: str = "auto",
     json: Flag = False,
 ) -> None:
-    """Evaluate a run: both protocols, beside POP, and by slices of user activity and item popularity.
+    """Evaluate a run beside POP: both protocols, by slices of users and items, and what it recommends as a whole.
 
     Validation items are ranked by the model that never saw them, test items by the final one. The rank of
     every user's target is kept in the run's folder.
@@ -37,7 +43,10 @@ def evaluate_command(
     split
         Which held-out items to evaluate on.
     k
-        Cut-offs of HR and NDCG, separated by commas, such as 5,10,20.
+        Cut-offs of the metrics, separated by commas, such as 5,10,20.
+    targets
+        What is asked about a user: the next item, or all items of the part, with recall and precision. The latter
+        requires a split by time, and is in full ranking only.
     data
         The dataset, if it has moved since the training.
     negatives
@@ -56,18 +65,33 @@ def evaluate_command(
             f"`k={k!r}`: expected whole numbers separated by commas, such as 5,10,20."
         ) from error
     found = Run.open(run).evaluate(
-        split, cutoffs, dataset=data, negatives=negatives, device=device, progress=messages.is_terminal
+        split,
+        cutoffs,
+        targets=targets,
+        dataset=data,
+        negatives=negatives,
+        device=device,
+        progress=messages.is_terminal,
     )
-    facts = found.as_dict()
     if json:
-        print_json(facts)
+        print_json(found.as_dict())
         return
-    print_results([facts, {"stage": "POP", "split": split, "metrics": found.pop}])
+    shown = usual_cutoff(cutoffs)
+    _print_metrics(found)
+    results.print()
+    list_names = [f"{kind}@{shown}" for kind in LIST_KINDS]
+    _print_rows("what is recommended", {found.model: found.lists, "POP": found.pop_lists}, list_names)
     for kind, title in (("activity", "by user activity"), ("popularity", "by item popularity")):
-        _print_slices(title, found.slices["sampled"][kind], found.slices["full"][kind])
+        if slices := {protocol: each[kind] for protocol, each in found.slices.items() if kind in each}:
+            _print_slices(title, slices, shown)
+    say(
+        "Coverage: the share of all items that somebody is offered. Popularity: the share of all items that are less "
+        "popular than an offered one, on average. SameList: the share of users who are offered the most common list."
+    )
     if found.left_out:
+        what = "next item was" if targets == "next" else "items were all"
         say(
-            f"Repeats are excluded: {count(found.left_out, 'user')} whose next item was in their history already "
+            f"Repeats are excluded: {count(found.left_out, 'user')} whose {what} in their history already "
             f"{'is' if found.left_out == 1 else 'are'} left out."
         )
     for warning in found.warnings:
@@ -91,7 +115,7 @@ def compare_command(
     runs
         Two or more folders that `bert4rec train` wrote.
     metric
-        What is compared: HR@k, NDCG@k with any k, or MRR.
+        What is compared: HR@k, NDCG@k, Recall@k, Precision@k or MRR@k with any k, or MRR.
     protocol
         Under which protocol.
     split
@@ -115,7 +139,9 @@ def compare_command(
     )
     results.print()
     columns = ("over", "difference", "95% interval", "t-test", "Wilcoxon")
-    print_table([metric, *columns], [row for each in compared["differences"] for row in _difference(each)])
+    print_table(
+        [compared["metric"], *columns], [row for each in compared["differences"] for row in _difference(each)]
+    )
     say(
         "total: over users and seeds together, the interval and p-value to report. users: paired tests. seeds: Welch's "
         "test. Tests are shown by their p-values."
@@ -170,24 +196,41 @@ def metric_cells(metrics: Mapping[str, float]) -> list[str]:
     return [f"{value:.4f}" for value in metrics.values()]
 
 
-def _print_slices(
-    title: str, sampled: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]
-) -> None:
-    """At one cut-off: 10, or the largest one."""
-    known = sampled[0]["metrics"]
-    largest = [name for name in known if name.startswith("HR@")][-1]
-    cutoff = "10" if "HR@10" in known else largest.removeprefix("HR@")
-    shown = [name for name in (f"HR@{cutoff}", f"NDCG@{cutoff}") if name in known]
+def _print_metrics(found: Evaluation) -> None:
+    """As `print_results` does, if that is not too wide; otherwise a row for each metric."""
+    names = list(found.metrics["full"])
+    if found.targets == "next" and len(names) <= MOST_COLUMNS:
+        print_results([found.as_dict(), {"stage": "POP", "split": found.split, "metrics": found.pop}])
+        return
+    columns = {
+        f"{found.split}, {protocol}\n({stage})": values
+        for stage, metrics in ((found.stage, found.metrics), ("POP", found.pop))
+        for protocol, values in metrics.items()
+    }
+    asked = ", all targets" if found.targets == "all" else ""
+    _print_rows(f"{found.model} on {found.dataset}{asked}", columns, names)
+
+
+def _print_rows(title: str, columns: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> None:
+    """A row for each of the metrics."""
+    rows = [(name, *(f"{values[name]:.4f}" for values in columns.values())) for name in names]
+    print_table([title, *columns], rows)
+
+
+def _print_slices(title: str, slices: Mapping[str, Sequence[Mapping[str, Any]]], k: int) -> None:
+    """The same slices under each protocol, at one cut-off."""
+    known = slices["full"][0]["metrics"]
+    shown = [name for name in (f"HR@{k}", f"NDCG@{k}", f"Recall@{k}") if name in known]
     rows = [
         (
-            one["label"],
-            f"{one['users']:,}",
-            *(f"{each['metrics'][name]:.4f}" for each in (one, other) for name in shown),
+            same[0]["label"],
+            f"{same[0]['users']:,}",
+            *(f"{each['metrics'][name]:.4f}" for each in same for name in shown),
         )
-        for one, other in zip(sampled, full, strict=True)
+        for same in zip(*slices.values(), strict=True)
     ]
     results.print()
-    columns = [f"{name}\n{protocol}" for protocol in ("sampled", "full") for name in shown]
+    columns = [f"{name}\n{protocol}" for protocol in slices for name in shown]
     print_table([title, "users", *columns], rows)
 
 

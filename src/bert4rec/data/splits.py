@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.histories import histories_before
+from bert4rec.data.histories import Histories, histories_before
 from bert4rec.errors import DataError, UsageError, one_of
 from bert4rec.logs.times import format_moment, parse_moment
 
 Part = Literal["valid", "test"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SplitKind = Literal["leave-one-out", "time"]
+TargetKind = Literal["next", "all"]
+"""What is asked about a user: the next item, or all items of a part of a `time` split."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,16 @@ class Targets:
 
 
 @dataclass(frozen=True)
+class TargetSets:
+    """All items that users choose in one part of a `time` split, in no order. The history is everything before it."""
+
+    asked: Targets
+    """The users, and where their histories end. Those of whom nothing but repeats would be asked are left out."""
+    items: Histories
+    """A row for each of these users: the items, each once."""
+
+
+@dataclass(frozen=True)
 class Split:
     """Where each user's history is cut, as indices into `Dataset.sequences`."""
 
@@ -99,6 +111,30 @@ def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
         test_share = float(np.mean(_times(dataset) >= test_from))
         return split_by_time(dataset, test_from, _moment_after(dataset, 1 - 2 * test_share))
     return split_by_time(dataset, test_from, _moment(dataset, spec.valid_from))
+
+
+def all_targets(dataset: Dataset, split: Split, part: Part) -> TargetSets:
+    """Everything that users with a history do in `part`; of a dataset that excludes repeats, without those."""
+    if split.kind != "time":
+        raise UsageError(
+            '`targets="all"` requires a split by time: leave-one-out holds out a single item of each user. Leave out '
+            '`targets`, or prepare the log with `split="time", test_from=0.9`.'
+        )
+    begin = split.training_end(part)
+    end = split.test_cut if part == "valid" else dataset.offsets[1:]
+    users = np.flatnonzero((begin > dataset.offsets[:-1]) & (begin < end))
+    rows, items = Histories(np.asarray(dataset.sequences), begin[users], end[users]).flat()
+    numbers = dataset.num_items + 1
+    rows, items = np.divmod(np.unique(rows * numbers + items), numbers)
+    if dataset.repeats == "exclude":
+        is_new = ~histories_before(dataset, users[rows], begin[users[rows]]).contain(items)
+        rows, items = rows[is_new], items[is_new]
+    kept, counts = np.unique(rows, return_counts=True)
+    limits = np.cumsum([0, *counts])
+    return TargetSets(
+        Targets(users[kept], begin[users[kept]], left_out=len(users) - len(kept)),
+        Histories(items.astype(np.int32), limits[:-1], limits[1:]),
+    )
 
 
 def leave_one_out(dataset: Dataset) -> Split:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.negatives import NegativeKind
-from bert4rec.data.splits import PARTS, Part, Split
+from bert4rec.data.splits import PARTS, Part, Split, TargetKind
 from bert4rec.errors import DataError, NotFoundError, one_of
 from bert4rec.evaluation.metrics import METRICS, summarise
 from bert4rec.evaluation.protocol import (
@@ -52,17 +52,23 @@ class Evaluation(Tabular):
     stage: str
     """Which weights were evaluated: those of the selection or those of the refit."""
     split: Part
+    targets: TargetKind
+    """What users were asked for: the next item, or all items of the part."""
     repeats: Repeats
     users: int
     """How many users were evaluated."""
     left_out: int
-    """Users who were left out because their target repeats an item of their history."""
+    """Users who were left out because all that is asked for is in their history already."""
     metrics: Metrics
-    """Protocol → metric → value, such as `metrics["full"]["NDCG@10"]`."""
+    """Protocol → metric → value, such as `metrics["full"]["NDCG@10"]`. All items are asked for in full ranking only."""
+    lists: dict[str, float]
+    """What is recommended as a whole: `Coverage@k`, `Popularity@k` and `SameList@k`, of the k best of all items."""
     slices: Slices
     """Protocol → "activity" or "popularity" → the metrics of groups of users or items."""
     pop: Metrics
     """The metrics of recommending the most popular items to everybody."""
+    pop_lists: dict[str, float]
+    """The same as `lists`, of recommending the most popular items."""
     warnings: list[str] = field(default_factory=list)
     """Why these numbers say little, if they do."""
 
@@ -73,9 +79,13 @@ class Evaluation(Tabular):
         return values
 
     def to_polars(self) -> "pl.DataFrame":
-        """A row for each model and protocol: `model`, `split`, `protocol`, `users` and the metrics."""
+        """A row for each model and protocol: `model`, `split`, `protocol`, `users` and the metrics.
+
+        Those of lists are in the rows of full ranking.
+        """
         import polars as pl
 
+        models = ((self.model, self.metrics, self.lists), ("POP", self.pop, self.pop_lists))
         return pl.DataFrame(
             [
                 {
@@ -83,11 +93,13 @@ class Evaluation(Tabular):
                     "split": self.split,
                     "protocol": protocol,
                     "users": self.users,
-                    **metrics[protocol],
+                    **found,
+                    **(lists if protocol == "full" else dict.fromkeys(lists)),
                 }
-                for model, metrics in ((self.model, self.metrics), ("POP", self.pop))
-                for protocol in PROTOCOLS
-            ]
+                for model, metrics, lists in models
+                for protocol, found in metrics.items()
+            ],
+            infer_schema_length=None,
         )
 
 

@@ -12,7 +12,7 @@ are scores like any other. A score that is not a number is an error.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import PADDING, Dataset, Repeats
 from bert4rec.data.histories import Histories, histories_before
-from bert4rec.data.splits import Targets
+from bert4rec.data.splits import Targets, TargetSets
 from bert4rec.errors import DataError
 
 Protocol = Literal["sampled", "full"]
@@ -98,6 +98,48 @@ def rank_among_negatives(
         rivals[(items == answers).nonzero()] = False
         ranks[rows] = _on_host(rivals.sum(1))
     return ranks
+
+
+def rank_target_sets(
+    scorer: Scorer, dataset: Dataset, targets: TargetSets, *, batch_size: int = 256
+) -> NDArray[np.int32]:
+    """The full ranks of each user's targets, user after user, best first.
+
+    The best target of a user is behind all other candidates that are at least as good, the second best has one place
+    more in front of it, and so on: targets take different places, and ties with anything else count against the model.
+    """
+    ranks = np.empty(int(targets.items.lengths.sum()), np.int32)
+    histories = histories_before(dataset, targets.asked.users, targets.asked.positions)
+    order = np.argsort(-histories.lengths, kind="stable")
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        users, sets = targets.asked.users[rows], targets.items[rows]
+        scores = _through_numpy_if_on_host(scorer(users, histories[rows]))
+        _check(scores[:, 1:], users, (len(rows), dataset.num_items))
+        not_rivals = [sets, histories[rows]] if dataset.repeats == "exclude" else [sets]
+        owners, _ = sets.flat()
+        rivals = _rivals_of_each(scores, sets, not_rivals, batch_size)
+        rivals = rivals[np.lexsort((rivals, owners))]
+        better = np.arange(len(owners)) - (np.cumsum(sets.lengths) - sets.lengths)[owners]
+        ranks[sets.begin[owners] + better] = rivals + better
+    return ranks
+
+
+def _rivals_of_each(
+    scores: Scores, sets: Histories, not_rivals: Sequence[Histories], at_once: int
+) -> NDArray[np.int64]:
+    """For each target of each row of scores, how many candidates that are not `not_rivals` are at least as good."""
+    rows, answers = sets.flat()
+    rivals = np.empty(len(rows), np.int64)
+    for first in range(0, len(rows), at_once):
+        part = slice(first, first + at_once)
+        as_good = scores[rows[part]] >= scores[rows[part], answers[part].astype(np.int64)][:, None]
+        as_good[:, PADDING] = False
+        for each in not_rivals:
+            places, items = each[rows[part]].flat()
+            as_good[places, items.astype(np.int64)] = False
+        rivals[part] = _on_host(as_good.sum(1))
+    return rivals
 
 
 def _batches(

@@ -3,7 +3,7 @@
 The edges are fixed, so that slices of different models and data sets can be compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import histories_before, training_histories
 from bert4rec.data.splits import Targets
-from bert4rec.evaluation.metrics import METRICS, summarise
+from bert4rec.evaluation.metrics import METRICS, metric_per_user
 
 _HISTORY_EDGES = (0, 1, 5, 10, 20, 50, 100, 200)
 _POPULARITY_EDGES = (0, 1, 5, 20, 100, 500, 5000)
@@ -29,11 +29,19 @@ class Slice:
 
 
 def slice_by_activity(
-    ranks: NDArray[np.int32], dataset: Dataset, targets: Targets, metrics: Sequence[str] = METRICS
+    ranks: NDArray[np.int32],
+    dataset: Dataset,
+    targets: Targets,
+    metrics: Sequence[str] = METRICS,
+    counts: NDArray[np.int64] | None = None,
 ) -> list[Slice]:
-    """By the length of the history before the target. Slices without users are left out."""
+    """By the length of the history before the target. Slices without users are left out.
+
+    If users have several targets, `counts` says how many, and `targets` where their histories end.
+    """
     lengths = histories_before(dataset, targets.users, targets.positions).lengths
-    return _slices(ranks, lengths, _HISTORY_EDGES, metrics, name="history", zero="no history")
+    values = {metric: metric_per_user(ranks, metric, counts) for metric in metrics}
+    return _slices(values, lengths, _HISTORY_EDGES, name="history", zero="no history")
 
 
 def slice_by_popularity(
@@ -49,25 +57,27 @@ def slice_by_popularity(
     """
     counts = training_histories(dataset, training_end).item_counts(dataset.num_items)
     popularity = counts[dataset.sequences[targets.positions]]
-    return _slices(ranks, popularity, _POPULARITY_EDGES, metrics, name="seen", zero="never seen in training")
+    values = {metric: metric_per_user(ranks, metric) for metric in metrics}
+    return _slices(values, popularity, _POPULARITY_EDGES, name="seen", zero="never seen in training")
 
 
 def _slices(
-    ranks: NDArray[np.int32],
-    values: NDArray[np.int64],
+    values: Mapping[str, NDArray[np.float64]],
+    sizes: NDArray[np.int64],
     edges: tuple[int, ...],
-    metrics: Sequence[str],
     *,
     name: str,
     zero: str,
 ) -> list[Slice]:
-    assert len(ranks) == len(values), f"{len(ranks)} ranks for {len(values)} targets"
-    bucket_of_user = np.searchsorted(edges, values, side="right") - 1
+    """The mean of each metric, which has a value a user, over the users whose `sizes` lie between the same edges."""
+    assert {len(found) for found in values.values()} == {len(sizes)}, "a value and a size for each user"
+    bucket_of_user = np.searchsorted(edges, sizes, side="right") - 1
     slices = []
     for bucket in np.unique(bucket_of_user).tolist():
-        members = ranks[bucket_of_user == bucket]
+        members = np.flatnonzero(bucket_of_user == bucket)
         label = zero if bucket == 0 else f"{name} {_bounds(edges, bucket)}"
-        slices.append(Slice(label, len(members), summarise(members, metrics)))
+        means = {metric: float(found[members].mean()) for metric, found in values.items()}
+        slices.append(Slice(label, len(members), means))
     return slices
 
 

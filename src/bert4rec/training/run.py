@@ -21,27 +21,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bert4rec.artefact import read_manifest, refuse_existing, verify_files, write_manifest
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.negatives import NegativeKind
-from bert4rec.data.splits import PARTS, Part, make_split
+from bert4rec.data.splits import PARTS, Part, TargetKind, make_split
 from bert4rec.errors import DataError, NotFoundError, UsageError, one_of
+from bert4rec.evaluation.exam import Exam
 from bert4rec.evaluation.judge import (
     Evaluation,
     Metrics,
     UserRanks,
     has_ranks,
-    judge,
     load_ranks,
     metrics_of,
     save_ranks,
-    slices_of,
 )
-from bert4rec.evaluation.metrics import metrics_at
+from bert4rec.evaluation.lists import warn_of_same_lists
+from bert4rec.evaluation.metrics import cutoffs_of, usual_cutoff
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.extras import require_exporters, require_torch
 from bert4rec.progress import progress_bar
@@ -194,12 +191,13 @@ class Run:
         split: Part = "test",
         k: int | Iterable[int] = (1, 5, 10),
         *,
+        targets: TargetKind = "next",
         dataset: Dataset | str | Path | None = None,
         negatives: NegativeKind = "popularity",
         device: str = "auto",
         progress: bool | None = None,
     ) -> Evaluation:
-        """Evaluate the run under both protocols, beside POP, and by slices of user activity and item popularity.
+        """Evaluate the run beside POP: metrics by protocol and by slices of users and items, and of the lists it gives.
 
         Validation items are ranked by the weights that never saw them, test items by the final ones. If a part is
         evaluated for the first time, its ranks are kept in the run's folder, if that can be written to, and
@@ -210,7 +208,10 @@ class Run:
         split
             Which held-out items to evaluate on: "test" or "valid".
         k
-            Cut-offs of HR and NDCG: one or several.
+            Cut-offs of the metrics: one or several.
+        targets
+            "next": one item a user, under both protocols. "all": with a split by time, everything that users do in
+            the part, each item once and in no order; in full ranking, with recall and precision. Nothing is kept.
         dataset
             The dataset, if it has moved since the training.
         negatives
@@ -227,31 +228,35 @@ class Run:
 
         one_of("split", split, PARTS)
         one_of("negatives", negatives, get_args(NegativeKind))
-        names = metrics_at(k if isinstance(k, Iterable) else [k])
+        one_of("targets", targets, get_args(TargetKind))
+        cutoffs = cutoffs_of(k)
         self.verify()
         data, placement = self._verified(dataset), place(device)
         cut = make_split(data, self.plan.split)
-        targets = cut.targets(split)
+        exam = Exam(data, cut, split, targets, negatives, cutoffs)
         scorer = self.scorer("selection" if split == "valid" else "final", placement)
         with progress_bar("Evaluating", "users", progress) as report:
-            counted = _counting(scorer, lambda done: report(done, len(targets)))
-            ranks = judge(counted, data, cut, split, placement.device.type, negatives)
-        if negatives == "popularity":
+            found = exam.judge(scorer, placement.device.type, report)
+        if found.ranks and negatives == "popularity":
             with suppress(OSError):  # The folder may be read-only.
-                self.keep_ranks(split, ranks)
-        pop = Pop.fit(data, cut.training_end(split))
+                self.keep_ranks(split, found.ranks)
+        pop = exam.judge(make_scorer(Pop.fit(data, cut.training_end(split))))
         return Evaluation(
             dataset=data.name,
             model=self.plan.model,
             stage="selection" if split == "valid" else self.final_stage,
             split=split,
+            targets=targets,
             repeats=data.repeats,
-            users=len(targets),
-            left_out=targets.left_out,
-            metrics=metrics_of(ranks, names),
-            slices=slices_of(ranks, data, cut, split, names),
-            pop=metrics_of(judge(make_scorer(pop), data, cut, split, candidates=negatives), names),
-            warnings=too_little_to_judge(data, targets),
+            users=len(exam.asked),
+            left_out=exam.asked.left_out,
+            metrics=found.metrics,
+            lists=found.lists,
+            slices=found.slices,
+            pop=pop.metrics,
+            pop_lists=pop.lists,
+            warnings=too_little_to_judge(data, exam.asked)
+            + warn_of_same_lists(found.lists, pop.lists, usual_cutoff(cutoffs)),
         )
 
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
@@ -383,17 +388,3 @@ class Run:
         sampled_from = self.dataset_for(dataset) if samples else None
         export_run(self, target, int8=int8, sampled_from=sampled_from, overwrite=overwrite)
         return target
-
-
-def _counting(scorer: Scorer, report: Callable[[int], None]) -> Scorer:
-    """The same scorer; `report` hears how many users it has scored."""
-    done = 0
-
-    def scores(users: NDArray[np.int64], histories: Any) -> Any:
-        nonlocal done
-        found = scorer(users, histories)
-        done += len(users)
-        report(done)
-        return found
-
-    return scores
