@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -34,7 +36,7 @@ def test_the_loss_is_that_of_masked_items_plus_the_weighted_one_of_next_items(jo
 def test_where_a_masked_item_is_asked_for_the_network_sees_only_the_mask(joint: JointTask) -> None:
     """What is read and what is asked are the history together, and share nothing."""
     dataset_items = joint._halves[0].sequences.tolist()
-    text = " ".join(map(str, dataset_items))
+    text = f" {' '.join(map(str, dataset_items))} "
     for row in joint.block(0)[1]:
         batch = joint._halves[0].shape.read(row[: joint._widths[0]])
         alive = batch.targets != PADDING
@@ -43,9 +45,9 @@ def test_where_a_masked_item_is_asked_for_the_network_sees_only_the_mask(joint: 
         whole = batch.tokens.clone()
         whole[rows] = batch.targets[alive]
         bounds = batch.layout.bounds.tolist()
-        for begin, end in zip(bounds, bounds[1:], strict=False):
+        for begin, end in pairwise(bounds):
             sequence = whole[begin:end].tolist()
-            assert PADDING in sequence or " ".join(map(str, sequence)) in text
+            assert PADDING in sequence or f" {' '.join(map(str, sequence))} " in text
 
 
 def test_the_second_half_looks_back_and_asks_for_what_follows(joint: JointTask) -> None:
