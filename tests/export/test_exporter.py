@@ -27,7 +27,7 @@ from bert4rec.recommend.recommender import Item, Recommender
 from bert4rec.settings.networks import GRUConfig
 from bert4rec.training.run import Run
 from tests.conftest import MakeDataset, log_of
-from tests.recommend.tiny import untrained_run
+from tests.recommend.tiny import SETTINGS, untrained_run
 from tests.training.tiny import random_histories
 
 NUM_ITEMS, MAX_LENGTH = 40, 8
@@ -266,7 +266,7 @@ def test_ids_of_samples_keep_their_type() -> None:
     assert sample_users(dataset) == [{"user_id": 0, "history": [3, 1, 2]}, {"user_id": 1, "history": [2, 3]}]
 
 
-@pytest.mark.parametrize("model", ["bert4rec", "sasrec"])
+@pytest.mark.parametrize("model", ["bert4rec", "bert4rec+", "sasrec"])
 @pytest.mark.parametrize("int8", [False, True])
 def test_matrices_of_the_shape_of_the_table_are_not_taken_for_it(
     model: str, int8: bool, tmp_path: Path
@@ -303,6 +303,19 @@ def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) ->
     # Without its only action, a history has nothing to look at.
     effects = [each.explain(["item-1"], "item-3").contributions[0].effect for each in (ours, theirs)]
     assert effects[0] == pytest.approx(effects[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("ask", ["mask", "last", "both"])
+def test_an_exported_model_asks_as_its_run_does(pair: Pair, tmp_path: Path, ask: str) -> None:
+    dataset = Dataset.open(pair.run.plan.dataset)
+    run = untrained_run(dataset, tmp_path / "run", "bert4rec+", **SETTINGS, ask=ask)
+    export_run(run, tmp_path / "model")
+    ours, theirs = Recommender.load(run.path), Recommender.load(tmp_path / "model")
+    assert ours.max_history == theirs.max_history == MAX_LENGTH - 1
+    for history in every_length():
+        assert_same(ours.recommend(history, k=NUM_ITEMS).items, theirs.recommend(history, k=NUM_ITEMS).items)
+        looks = [each.explain(history, "item-3").attention for each in (ours, theirs)]
+        np.testing.assert_allclose(*looks, atol=1e-5)
 
 
 def test_the_encoder_adds_biases_while_it_multiplies_and_looks_for_no_gaps_in_attention(pair: Pair) -> None:

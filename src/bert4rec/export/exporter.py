@@ -276,9 +276,27 @@ def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":
         onnx.save(graph, traced)
         # Transposed weights must have become constants, or they are passed over.
         quant_pre_process(traced, folded, skip_symbolic_shape=True)
+        onnx.save(_with_matrices_of_their_own(onnx.load(folded)), folded)
         # Matrix products alone: the table of items must stay the one that the head multiplies with.
         quantize_dynamic(folded, small, op_types_to_quantize=["MatMul", "Gemm"], weight_type=QuantType.QInt8)
         return onnx.load(small)
+
+
+def _with_matrices_of_their_own(graph: "onnx.ModelProto") -> "onnx.ModelProto":
+    """A copy for every product that shares its matrix, as those of two questions do.
+
+    Quantising turns a matrix around where it meets it first, and then takes it for one that still has to be turned.
+    """
+    matrices = {tensor.name: tensor for tensor in graph.graph.initializer}
+    taken: set[str] = set()
+    for number, node in enumerate(graph.graph.node):
+        if node.op_type == "Gemm" and (name := node.input[1]) in matrices:
+            if name in taken:
+                copy = graph.graph.initializer.add()
+                copy.CopyFrom(matrices[name])
+                copy.name = node.input[1] = f"{name}_{number}"
+            taken.add(name)
+    return graph
 
 
 def _version(folder: Path, repeats: Repeats) -> str:
