@@ -21,7 +21,7 @@ def test_the_demo_reaches_a_good_share_of_the_best_possible_and_shows_it(tmp_pat
     titles = [*DEMO_MODELS.values(), "best possible"]
     assert list(found["metrics"]) == titles
     pop, ours, best = (
-        found["metrics"][name]["full"]["NDCG@10"] for name in ("POP", "BERT4Rec", "best possible")
+        found["metrics"][name]["full"]["NDCG@10"] for name in ("POP", "BERT4Rec+", "best possible")
     )
     assert pop < ours / 3 < best / 3
     page = (tmp_path / "demo" / "report.html").read_text()
@@ -30,4 +30,4 @@ def test_the_demo_reaches_a_good_share_of_the_best_possible_and_shows_it(tmp_pat
     assert "http" not in page, "the page fetches nothing"
     assert (tmp_path / "demo" / "model" / "samples.json").exists(), "the page has somebody to show"
     again = bert4rec("evaluate", tmp_path / "demo" / "run", "--json")
-    assert json.loads(again.stdout)["metrics"] == found["metrics"]["BERT4Rec"]
+    assert json.loads(again.stdout)["metrics"] == found["metrics"]["BERT4Rec+"]

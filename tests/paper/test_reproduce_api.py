@@ -52,7 +52,7 @@ def test_the_models_of_the_paper_are_a_list_and_a_registered_model_never_joins_i
     monkeypatch.setitem(MODELS, "mine", MODELS["sasrec"])
     assert [case.label for case in overall_cases(facts)] == [*names, *beyond, "BERT4Rec"]
     assert {name: experiment.cases(facts) for name, experiment in EXPERIMENTS.items()} == before
-    assert list(demo.DEMO_MODELS.values()) == [*names, "BERT4Rec"]
+    assert list(demo.DEMO_MODELS.values()) == [*names, "BERT4Rec", "BERT4Rec+"]
     for part in ("paper", "demo"):
         for path in (Path(bert4rec.paper.__file__).parents[1] / part).rglob("*.py"):
             assert " in MODELS" not in path.read_text(), f"{path} goes through all models"

@@ -23,7 +23,7 @@ def demo_command(
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
-    """Try everything in a few minutes: built-in data, BERT4Rec, eight baselines, the best possible ranking, a report.
+    """Try everything in a few minutes: built-in data, ten models, the best possible ranking, a report.
 
     Parameters
     ----------
@@ -83,16 +83,18 @@ def _print(demo: "Demo") -> None:
         for name, metrics in demo.metrics.items()
     ]
     print_table(["", "HR@10", "NDCG@10", "HR@10 of 101", "NDCG@10 of 101"], rows)
-    results.print(f"BERT4Rec reaches {demo.share_of_best:.0%} of the best possible NDCG@10.\n")
+    results.print(f"BERT4Rec+ reaches {demo.share_of_best:.0%} of the best possible NDCG@10.\n")
     for example in demo.examples:
         _print_example(example)
 
 
 def _print_example(example: "Example") -> None:
     """The history as a column, the recommendations beside it, the true next item marked."""
-    recommended = example.recommended["BERT4Rec"]
+    recommended = example.recommended["BERT4Rec+"]
     marked = [f"[bold green]{title}[/] ✓" if title == example.next_item else title for title in recommended]
-    table = Table(f"{example.user} did", "BERT4Rec recommends", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        f"{example.user} did", "BERT4Rec+ recommends", box=None, pad_edge=False, header_style="bold"
+    )
     for past, future in zip(example.history, marked, strict=True):
         table.add_row(past, future)
     table.add_row(f"[bold green]next: {example.next_item}[/]", "")

@@ -1,7 +1,8 @@
 """The demo: the built-in world from log to report, so that a newcomer sees every stage.
 
-It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec and the paper's baselines,
-compares them with the best possible ranking, and shows recommendations for a few users with readable titles.
+It makes a shop whose best possible ranking is known, prepares its log, trains BERT4Rec+, BERT4Rec and the paper's
+baselines, compares them with the best possible ranking, and shows recommendations for a few users with readable
+titles.
 """
 
 import json
@@ -39,13 +40,16 @@ DEMO_MODELS = {
     "caser": "Caser",
     "sasrec": "SASRec",
     "bert4rec": "BERT4Rec",
+    "bert4rec+": "BERT4Rec+",
 }
-"""The models of the demo: our name → the paper's. Other models are never added."""
+"""The models of the demo: name → title. Other models are never added."""
+SERVED = "bert4rec+"
+"""The model that is exported and shown."""
 SHOWN_USERS = 3
 SHOWN_ITEMS = 6
 """The newest of each history, and the best of each recommendation."""
 BEST = "best possible"
-SHOWN_MODELS = ("POP", "BERT4Rec", BEST)
+SHOWN_MODELS = ("POP", DEMO_MODELS[SERVED], BEST)
 """The models whose recommendations are shown."""
 
 
@@ -68,7 +72,7 @@ class Demo:
     folder: Path
     dataset: Dataset
     run: Run
-    """Of BERT4Rec."""
+    """Of BERT4Rec+."""
     metrics: dict[str, dict[str, dict[str, float]]]
     """Title of the model → protocol → metric; the best possible ranking comes last."""
     examples: list[Example]
@@ -80,7 +84,7 @@ class Demo:
 
     @property
     def model(self) -> Path:
-        """The exported BERT4Rec, which can be served."""
+        """The exported BERT4Rec+, which can be served."""
         return self.folder / "model"
 
     @property
@@ -90,8 +94,8 @@ class Demo:
 
     @property
     def share_of_best(self) -> float:
-        """The NDCG@10 of BERT4Rec in full ranking, as a share of the best possible."""
-        return self.metrics["BERT4Rec"]["full"]["NDCG@10"] / self.best["full"]["NDCG@10"]
+        """The NDCG@10 of BERT4Rec+ in full ranking, as a share of the best possible."""
+        return self.metrics[DEMO_MODELS[SERVED]]["full"]["NDCG@10"] / self.best["full"]["NDCG@10"]
 
 
 def run_demo(
@@ -103,7 +107,7 @@ def run_demo(
     listener: Listener | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Demo:
-    """Run every stage on the built-in world: prepare, train BERT4Rec and eight baselines, evaluate, export, report.
+    """Run every stage on the built-in world: prepare, train ten models, evaluate, export, report.
 
     It takes a few minutes. The dataset, the runs, the exported model and report.html are written to `folder`.
 
@@ -135,11 +139,11 @@ def run_demo(
     metrics = {DEMO_MODELS[name]: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
     metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
     scorers = [
-        *(runs[name].scorer("final", context.placement) for name in ("pop", "bert4rec")),
+        *(runs[name].scorer("final", context.placement) for name in ("pop", SERVED)),
         best_scores(dataset),
     ]
     examples = show_examples(dataset, split, dict(zip(SHOWN_MODELS, scorers, strict=True)), seed=seed)
-    demo = Demo(folder, dataset, runs["bert4rec"], metrics, examples)
+    demo = Demo(folder, dataset, runs[SERVED], metrics, examples)
     (folder / "result.json").write_text(json.dumps({"metrics": metrics}, indent=2) + "\n", encoding="utf-8")
     export_run(demo.run, demo.model, sampled_from=dataset, overwrite=True)
     demo.page.write_text(make_page(demo), encoding="utf-8")
@@ -162,7 +166,7 @@ class _Quiet:
 
 def run_folder(folder: Path, model: str) -> Path:
     """Where in the demo's folder the run of a model is."""
-    return folder / "run" if model == "bert4rec" else folder / "baselines" / model
+    return folder / "run" if model == SERVED else folder / "baselines" / model
 
 
 def _clear(folder: Path, *, overwrite: bool) -> None:

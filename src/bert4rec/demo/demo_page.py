@@ -27,10 +27,11 @@ def make_page(demo: "Demo") -> str:
 <p>A made-up shop with {dataset.num_users:,} visitors, {dataset.num_items:,} items and {dataset.num_actions:,} actions.
 Each model sees a visitor's history and ranks all items by how likely they come next; the true next item is hidden.
 Since the shop is made up, the <b>best possible</b> ranking is known: no model can beat it.</p>
-<p>BERT4Rec is shown beside the baselines of its paper. POP recommends the most popular items to everybody. BPR-MF and
+<p>BERT4Rec+, which learns masked items and next items at once, is shown beside BERT4Rec and the baselines of its
+paper. POP recommends the most popular items to everybody. BPR-MF and
 NCF know the visitor, but not the order of the actions; the others use the order too. HR@10 is the share of visitors
 whose next item is among the first ten; NDCG@10 and MRR also reward a place near the top.</p>
-<p>BERT4Rec reaches <b>{demo.share_of_best:.0%}</b> of the best possible NDCG@10.</p>
+<p>BERT4Rec+ reaches <b>{demo.share_of_best:.0%}</b> of the best possible NDCG@10.</p>
 {"".join(_table(demo, protocol) for protocol in TABLES)}
 <h2>Three visitors</h2>
 <p>The true next item is <span class="hit">marked</span> if a model found it.</p>
