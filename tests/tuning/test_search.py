@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import bert4rec
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Split, Targets
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.evaluation.protocol import Ranks
 from bert4rec.settings.config import make_config, read_config
 from bert4rec.tasks import pairs
 from bert4rec.tuning.budget import Budget, Costs
@@ -147,6 +149,24 @@ def test_a_finished_search_goes_on_if_it_is_asked_for_more(shop: Dataset, found:
         tune(shop, found.path, 10, resume=True, seed=2)
 
 
+def test_settings_that_fail_with_other_seeds_are_worth_nothing(
+    shop: Dataset, found: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(found.path, tmp_path / "tuned")
+    for path in folder.glob(f"ranks/{found.best}-*.npz"):
+        path.unlink()
+
+    def diverge(*_: object) -> Ranks:
+        raise DataError("Scores are not numbers")
+
+    monkeypatch.setattr(Trainer, "train", diverge)
+    again = tune(shop, folder, 8, resume=True)
+    assert again.best == found.best
+    assert again.worth and again.worth["high"] < 0
+    assert again.sentence.startswith(f"No better than the default: trial {found.best} differs by -0.")
+    assert again.changes == {}
+
+
 def test_where_nothing_can_be_gained_the_file_holds_the_default(shop: Dataset, tmp_path: Path) -> None:
     """Weight decay, which is all that is left to choose, does nothing in so few steps."""
     fixed = {
@@ -174,8 +194,8 @@ def test_trials_that_have_learned_nothing_choose_nothing(make_dataset: MakeDatas
 
 
 def test_too_little_time_is_told_before_it_is_spent(shop: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"`minutes` must be at least \d+ on this machine"):
-        bert4rec.tune(shop, tmp_path / "tuned", 0.001, model="fpmc", device="cpu")
+    with pytest.raises(UsageError, match="`minutes` is too short: not even 5 steps and a validation fit"):
+        bert4rec.tune(shop, tmp_path / "tuned", 0.00001, model="fpmc", device="cpu")
     assert not (tmp_path / "tuned").exists()
 
 
@@ -190,7 +210,7 @@ def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
     found = tune(shop, tmp_path / "tuned", 1, model="fpmc", settings=settings, listener=witness)
     assert found.steps == (50, 1000)
     assert (
-        "About 10 trials of 50 steps, because a whole training, of 1,000, takes about 17 minutes."
+        "About 1 trial of 50 steps, because a whole training, of 1,000, takes about 17 minutes."
         in witness.said
     )
     assert found.sentence.startswith("In trainings of 50 of 1,000 steps: no")

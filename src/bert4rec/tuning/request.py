@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Request:
 
     @classmethod
     def for_dataset(cls, dataset: Dataset, model: str, settings: Settings, seed: int) -> "Request":
-        settings = settings if isinstance(settings, dict) else list(settings)
+        settings = settings if isinstance(settings, Mapping) else list(settings)
         default = choose_config(dataset, model, settings=settings)
         if default.training is None:
             raise UsageError(f"{model} is not trained, so there is nothing to tune. Choose another `model`.")

@@ -77,7 +77,9 @@ class Search:
         """Search until the time is up, compare the best with the default, and write down what was found."""
         if len(self.split.valid) < 2:
             users = f"{len(self.split.valid)} user{'s' * (len(self.split.valid) != 1)}"
-            raise DataError(f"Settings cannot be told apart by {users} to validate on.")
+            raise DataError(
+                f"Settings cannot be told apart by {users} to validate on. At least two are required."
+            )
         for warning in too_little_to_judge(self.dataset, self.split.valid):
             self.listener.warn(warning)
         (self.folder / OUTCOME).unlink(missing_ok=True)
@@ -107,22 +109,24 @@ class Search:
         self.budget = Budget(self.seconds, self.study.user_attrs.get("seconds", 0.0))
         if self._trials:
             self.plan = TrialPlan(**self.study.user_attrs["plan"])
-            self.listener.say(f"Going on after {len(self._trials)} trials.")
+            self.listener.say(f"Going on after trial {self._trials[-1].number}.")
             return
         (self.folder / JOURNAL).unlink()
         self.study = open_study(self.folder, seed)
         self.listener.busy("measuring how long a trial takes", self.budget.left())
         assert default.training
-        costs = self.trainer.measure(default, self.should_stop)
+        costs = self.trainer.measure(default, self.should_stop, self.budget.left())
         self.plan = plan_trials(costs, default.training, self.budget.left())
         self.study.set_user_attr("plan", asdict(self.plan))
         self.study.enqueue_trial(self.space.nearest(self.space.usual))
         expected = round(self.budget.left_to_search(self.plan.seconds, self.plan.seconds) / self.plan.seconds)
+        expected = min(expected, self.most_trials or expected)
         for preset in self.space.presets()[: expected // 3]:
             self.study.enqueue_trial(preset)
         short, whole = self._steps
         why = f", because a whole training, of {whole:,}, takes {in_words(self.plan.whole_seconds)}"
-        self.listener.say(f"About {expected} trials of {short:,} steps{why if short < whole else ''}.")
+        trials = f"{expected} trial{'s' * (expected != 1)}"
+        self.listener.say(f"About {trials} of {short:,} steps{why if short < whole else ''}.")
 
     @cached_property
     def space(self) -> Space:
@@ -230,12 +234,15 @@ class Search:
     def _tell(self, trial: TuningTrial) -> None:
         """In one line: the value, what was changed, the best so far, the time left."""
         _, best = self._default_and_best
-        value = f"{METRIC} {trial.value:.4f}" if trial.value is not None else "nothing"
-        ended = f"given up at {value} ({trial.note})" if trial.note else value
+        ended = f"given up, {trial.note}" if trial.note else ""
+        if trial.value is not None:
+            ended += f"{', at' if ended else ''} {METRIC} {trial.value:.4f}"
         changes = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in trial.changes.items())
         place = "the best so far" if best.number == trial.number else f"best {best.value:.4f}"
         left = timedelta(seconds=max(0, round(self.budget.left())))
-        self.listener.say(f"Trial {trial.number}: {ended}; {place}; {left} left. {changes or 'The default'}.")
+        self.listener.say(
+            f"Trial {trial.number}: {ended.strip()}; {place}; {left} left. {changes or 'The default'}."
+        )
 
     def _train_again(self) -> None:
         """Default and best in turn with seeds that the search has not used, as many as there is time for."""
@@ -243,24 +250,34 @@ class Search:
         pairs = self.budget.seeds_for(default.seconds, best.seconds) if self._is_to_judge(best) else 0
         for seed in range(self.request.plan.seed + 1, self.request.plan.seed + 1 + pairs):
             for trial in (default, best):
-                path = self.folder / "ranks" / f"{trial.number}-{seed}.npz"
-                if path.exists():
+                if self._ranks_path(trial, seed).exists():
                     continue
                 if self.budget.left() < trial.seconds:
                     return
-                what = f"trial {trial.number} with seed {seed}"
-                watch = TrialWatch(
-                    tell=lambda text, what=what: self._busy(f"{what}: {text}"),  # type: ignore[misc]
-                    should_stop=self.should_stop,
-                    seconds=self.budget.left(),
-                )
                 try:
-                    ranks = self.trainer.train(self._shortened(self._config_of(trial)), watch, seed)
+                    self._train_with(trial, seed)
                 except GivenUp:
                     return
-                write_ranks(path, ranks)
-                self.study.set_user_attr("seconds", self.budget.spent())
-                self.listener.say(f"{what.capitalize()}: {METRIC} {watch.best_value:.4f}.")
+
+    def _train_with(self, trial: TuningTrial, seed: int) -> None:
+        what = f"trial {trial.number} with seed {seed}"
+        watch = TrialWatch(
+            tell=lambda text: self._busy(f"{what}: {text}"),
+            should_stop=self.should_stop,
+            seconds=self.budget.left(),
+        )
+        try:
+            ranks = self.trainer.train(self._shortened(self._config_of(trial)), watch, seed)
+            told = f"{METRIC} {watch.best_value:.4f}"
+        except DataError as error:  # A model that has diverged finds nothing.
+            last = np.full(len(self.split.valid), self.dataset.num_items, np.int32)
+            ranks, told = Ranks(last, last), str(error)
+        write_ranks(self._ranks_path(trial, seed), ranks)
+        self.study.set_user_attr("seconds", self.budget.spent())
+        self.listener.say(f"{what.capitalize()}: {told}.")
+
+    def _ranks_path(self, trial: TuningTrial, seed: int) -> Path:
+        return self.folder / "ranks" / f"{trial.number}-{seed}.npz"
 
     def _config_of(self, trial: TuningTrial) -> RunConfig:
         return self.space.config_of(self.study.get_trials(deepcopy=False)[trial.number].params)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.settings.objectives import RunConfig
@@ -127,19 +128,23 @@ class Trainer:
         finally:
             self._clear()
 
-    def measure(self, config: RunConfig, should_stop: Callable[[], bool]) -> Costs:
-        """What the parts of a training cost, from its first steps."""
+    def measure(self, config: RunConfig, should_stop: Callable[[], bool], seconds: float) -> Costs:
+        """What the parts of a training cost, from its first steps, which must fit into so many seconds."""
         began, times = time.perf_counter(), []
 
         def is_enough(_done: float, _value: float) -> bool:
             times.append(time.perf_counter())
             return len(times) > 1 and times[-1] - times[0] > MEASURED_FOR
 
-        watch = TrialWatch(is_behind=is_enough, should_stop=should_stop)
+        watch = TrialWatch(is_behind=is_enough, should_stop=should_stop, seconds=seconds)
         assert config.training
         often = replace(config.training, validate_every=MEASURED_EVERY)
         with suppress(GivenUp):
             self.train(replace(config, training=often), watch)
+        if not watch.marks:
+            raise UsageError(
+                f"`minutes` is too short: not even {MEASURED_EVERY} steps and a validation fit into it."
+            )
         first, *others = watch.marks
         validations = [mark["validation_seconds"] for mark in watch.marks]
         until_first = times[0] - began - validations[0]
