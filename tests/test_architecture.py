@@ -149,7 +149,9 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         assert not (loaded & HEAVY) - allowed, f"{module} imports {loaded & HEAVY - allowed} at the top"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["prepare", "--help"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["prepare", "--help"], ["train", "--help"], ["tune", "--help"]]
+)
 def test_help_loads_no_heavy_library(command: list[str]) -> None:
     program = f"""
 import sys

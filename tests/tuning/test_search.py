@@ -187,16 +187,40 @@ def test_trials_that_have_learned_nothing_choose_nothing(make_dataset: MakeDatas
     dataset = make_dataset(random_histories())
     settings = {"training.steps": 2, "training.batch_size": 8, "model.dim": 8, "model.layers": 1}
     witness = Witness()
-    found = tune(dataset, tmp_path / "tuned", 3, settings=settings, listener=witness)
+    found = tune(dataset, tmp_path / "tuned", 3, settings=settings, listener=witness, seed=2**63 - 1)
     assert found.sentence.startswith("Nothing was found, because no trial has learned much more than")
     assert found.changes == {}
     assert any("Too few users to judge" in line for line in witness.said)
 
 
+def test_progress_is_shown_where_it_is_asked_for(
+    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = make_dataset(random_histories())
+    tune(dataset, tmp_path / "tuned", 1, model="fpmc", settings={"training.steps": 2}, progress=True)
+    assert "Trial 0: NDCG@10 " in capsys.readouterr().err
+
+
 def test_too_little_time_is_told_before_it_is_spent(shop: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`minutes` is too short: not even 5 steps and a validation fit"):
+    with pytest.raises(UsageError, match="`minutes` is too short: not even the first steps"):
         bert4rec.tune(shop, tmp_path / "tuned", 0.00001, model="fpmc", device="cpu")
     assert not (tmp_path / "tuned").exists()
+
+
+def test_trials_become_shorter_if_the_default_takes_much_longer_than_it_seemed_to(
+    shop: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that gets busy as soon as the first steps were timed."""
+    too_fast, right = Costs(0.0, 1e-6, 0.0), Costs(0.0, 1.0, 0.0)
+    measured = iter([too_fast, right])
+    monkeypatch.setattr(Trainer, "measure", lambda *_: next(measured))
+    monkeypatch.setattr("bert4rec.tuning.budget.NEVER_TOO_SLOW", 0.0)
+    witness = Witness()
+    settings = {"training.steps": 500, "training.batch_size": 64}
+    found = tune(shop, tmp_path / "tuned", 1, model="fpmc", settings=settings, listener=witness)
+    assert "The default takes much longer than it seemed to: trials become shorter." in witness.said
+    assert [trial.state for trial in found.trials] == ["complete"]
+    assert found.steps[0] < found.steps[1] == 500
 
 
 def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(

@@ -109,8 +109,8 @@ def tune_command(
         if found.importance:
             shares = [f"{key} ({share:.0%})" for key, share in list(found.importance.items())[:3]]
             results.print(f"What mattered most: {', '.join(shares)}.")
-    say(f"Wrote {found.file} and {found.figure}. Train with:")
-    say(f"  {this_command()} train {dataset} -o run --model {found.model} --config {found.file}")
+    train = ["train", str(dataset), "-o", "run", "--model", found.model, "--config", str(found.file)]
+    say(f"Wrote {found.file} and {found.figure}. Train with:\n  {shlex.join([this_command(), *train])}")
 
 
 class SearchLine:

@@ -72,6 +72,7 @@ class Search:
     study: Study = field(init=False)
     budget: Budget = field(init=False)
     plan: TrialPlan = field(init=False)
+    space: Space = field(init=False)
 
     def run(self) -> Tuning:
         """Search until the time is up, compare the best with the default, and write down what was found."""
@@ -104,35 +105,38 @@ class Search:
 
     def _open(self) -> None:
         """Take up a search whose default was tried; otherwise begin with that."""
-        seed, default = self.request.plan.seed, self.request.plan.config
-        self.study = open_study(self.folder, seed)
+        self.study = open_study(self.folder, self.request.plan.seed)
         self.budget = Budget(self.seconds, self.study.user_attrs.get("seconds", 0.0))
         if self._trials:
-            self.plan = TrialPlan(**self.study.user_attrs["plan"])
+            self._take(TrialPlan(**self.study.user_attrs["plan"]))
             self.listener.say(f"Going on after trial {self._trials[-1].number}.")
-            return
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Find out how long trials may be, and queue up what is tried first."""
         (self.folder / JOURNAL).unlink()
-        self.study = open_study(self.folder, seed)
-        self.listener.busy("measuring how long a trial takes", self.budget.left())
+        self.study = open_study(self.folder, self.request.plan.seed)
+        self._busy("measuring how long a trial takes")
+        default = self.request.plan.config
         assert default.training
         costs = self.trainer.measure(default, self.should_stop, self.budget.left())
-        self.plan = plan_trials(costs, default.training, self.budget.left())
+        self._take(plan_trials(costs, default.training, self.budget.left()))
         self.study.set_user_attr("plan", asdict(self.plan))
-        self.study.enqueue_trial(self.space.nearest(self.space.usual))
-        expected = round(self.budget.left_to_search(self.plan.seconds, self.plan.seconds) / self.plan.seconds)
+        seconds = self.plan.seconds
+        expected = round(self.budget.left_to_search(seconds, seconds) / seconds)
         expected = min(expected, self.most_trials or expected)
-        for preset in self.space.presets()[: expected // 3]:
-            self.study.enqueue_trial(preset)
+        for params in [self.space.nearest(self.space.usual), *self.space.presets()[: expected // 3]]:
+            self.study.enqueue_trial(params)
         short, whole = self._steps
         why = f", because a whole training, of {whole:,}, takes {in_words(self.plan.whole_seconds)}"
         trials = f"{expected} trial{'s' * (expected != 1)}"
         self.listener.say(f"About {trials} of {short:,} steps{why if short < whole else ''}.")
 
-    @cached_property
-    def space(self) -> Space:
-        plan = self.request.plan
-        longest = int(self.dataset.lengths.max())
-        return Space(plan.model, plan.config, longest, self.plan.share, self.request.fixed)
+    def _take(self, plan: TrialPlan) -> None:
+        wanted, longest = self.request.plan, int(self.dataset.lengths.max())
+        self.plan = plan
+        self.space = Space(wanted.model, wanted.config, longest, plan.share, self.request.fixed)
 
     def _shortened(self, config: RunConfig) -> RunConfig:
         return shortened(config, self.plan.share, self.plan.validations)
@@ -195,9 +199,9 @@ class Search:
             raise
         except (GivenUp, UsageError, DataError, MemoryError, RuntimeError) as error:
             if trial.number == 0 and isinstance(error, GivenUp):
-                raise UsageError(
-                    "The default settings could not be trained to the end. Choose more `minutes`."
-                ) from error
+                self.listener.say("The default takes much longer than it seemed to: trials become shorter.")
+                self._begin()
+                return
             # What is proposed may contradict itself, diverge or need too much memory. The default may not.
             if trial.number == 0 or (isinstance(error, RuntimeError) and not is_out_of_memory(error)):
                 raise
@@ -211,10 +215,15 @@ class Search:
         self._tell(self._trials[-1])
 
     def _watch(self, trial: Trial) -> TrialWatch:
-        """Lets the default come to its end, and others unless they are behind or too slow."""
-        is_default = trial.number == 0
-        so_far = "" if is_default else f", best so far {self._default_and_best[1].value:.4f}"
-        seconds = self.budget.left() if is_default else self._left_to_search()
+        """Ends a trial that is behind, or that takes far longer than the default, or the default than was planned."""
+        so_far, seconds, usual = "", self.budget.left(), self.plan.seconds
+        if trial.number:
+            default, best = self._default_and_best
+            so_far, seconds, usual = (
+                f", best so far {best.value:.4f}",
+                self._left_to_search(),
+                default.seconds,
+            )
 
         def is_behind(done: float, value: float) -> bool:
             trial.report(value, round(TENTHS * done))
@@ -225,7 +234,7 @@ class Search:
             is_behind=is_behind,
             should_stop=self.should_stop,
             seconds=seconds,
-            expected=None if is_default else min(seconds, self.budget.longest_trial(self._trials[0].seconds)),
+            expected=min(seconds, self.budget.longest_trial(usual)),
         )
 
     def _busy(self, what: str) -> None:
@@ -248,7 +257,8 @@ class Search:
         """Default and best in turn with seeds that the search has not used, as many as there is time for."""
         default, best = self._default_and_best
         pairs = self.budget.seeds_for(default.seconds, best.seconds) if self._is_to_judge(best) else 0
-        for seed in range(self.request.plan.seed + 1, self.request.plan.seed + 1 + pairs):
+        for number in range(pairs):
+            seed = (self.request.plan.seed + 1 + number) % 2**63
             for trial in (default, best):
                 if self._ranks_path(trial, seed).exists():
                     continue

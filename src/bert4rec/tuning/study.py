@@ -50,7 +50,7 @@ def open_study(folder: Path, seed: int) -> Study:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=NEVER_PRUNED, n_warmup_steps=LEFT_ALONE),
     )
     # A search that goes on must not draw the same settings again.
-    seed += len(study.trials)
+    seed = (seed + len(study.trials)) % 2**32
     study.sampler = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=DRAWN, seed=seed)
     for trial in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)

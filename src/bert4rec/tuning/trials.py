@@ -142,9 +142,7 @@ class Trainer:
         with suppress(GivenUp):
             self.train(replace(config, training=often), watch)
         if not watch.marks:
-            raise UsageError(
-                f"`minutes` is too short: not even {MEASURED_EVERY} steps and a validation fit into it."
-            )
+            raise UsageError("`minutes` is too short: not even the first steps of a training fit into it.")
         first, *others = watch.marks
         validations = [mark["validation_seconds"] for mark in watch.marks]
         until_first = times[0] - began - validations[0]

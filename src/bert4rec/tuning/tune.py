@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -11,11 +12,13 @@ from bert4rec.artefact import held
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.extras import require_torch, require_tuner
-from bert4rec.training.plan import open_dataset
+from bert4rec.progress import is_notebook, is_shown
 from bert4rec.tuning.outcome import SETTINGS, Tuning
-from bert4rec.tuning.request import Request, check_minutes, clear_search, refuse_search
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
     from bert4rec.tuning.search import SearchListener
 
 log = logging.getLogger("bert4rec")
@@ -34,6 +37,7 @@ def tune(
     compile: bool = True,  # noqa: A002 (the public name)
     resume: bool = False,
     overwrite: bool = False,
+    progress: bool | None = None,
     listener: "SearchListener | None" = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Tuning:
@@ -70,14 +74,19 @@ def tune(
         Continue an interrupted search, or a finished one with more `minutes`.
     overwrite
         Start again in a folder that holds a search.
+    progress
+        Whether to show a live line and the trials; None shows them in notebooks. They are logged in any case.
     listener
-        Hears about every trial, and how it stands. By default, trials are logged.
+        Hears about every trial, and how it stands. It replaces the logger and the live line.
     should_stop
         Asked before every step; True ends the search as Ctrl-C does.
     """
     require_torch()
     require_tuner()
     # What can be refused without torch and Optuna is refused first.
+    from bert4rec.training.plan import open_dataset
+    from bert4rec.tuning.request import Request, check_minutes, clear_search, refuse_search
+
     opened, target, seconds = open_dataset(dataset), Path(folder), check_minutes(minutes)
     if trials is not None and (not isinstance(trials, int) or trials < 1):
         raise UsageError(f"`trials` must be a whole number above 0; found {trials!r}.")
@@ -102,7 +111,7 @@ def tune(
     from bert4rec.tuning.trials import Trainer
 
     place(device)
-    with held(target, wait=False), quiet_optuna():
+    with held(target, wait=False), quiet_optuna(), _Line(progress) as line:
         if not resume:
             clear_search(target)
             request.save(target)
@@ -113,7 +122,7 @@ def tune(
             seconds,
             trials,
             Trainer(opened, request.plan, target / "trial", device, compile),
-            listener or _Log(),
+            listener or line,
             should_stop or (lambda: False),
         )
         try:
@@ -123,13 +132,38 @@ def tune(
                 clear_search(target)
 
 
-class _Log:
-    """Who watches a search by default."""
+class _Line:
+    """Who watches a search by default: the logger, and a live line where progress is shown."""
+
+    _console: "Console | None" = None
+    _status: "Status | None" = None
+
+    def __init__(self, progress: bool | None) -> None:
+        if is_shown(progress):
+            from rich.console import Console
+
+            self._console = Console(stderr=not is_notebook(), highlight=False, markup=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
 
     def say(self, text: str) -> None:
         log.info(text)
+        if self._console:
+            self._console.print(text)
 
     def warn(self, text: str) -> None:
         log.warning(text)
 
-    def busy(self, what: str, seconds_left: float) -> None: ...
+    def busy(self, what: str, seconds_left: float) -> None:
+        if not self._console:
+            return
+        text = f"{what}, {timedelta(seconds=round(seconds_left))} left"
+        if self._status is None:
+            self._status = self._console.status(text)
+            self._status.start()
+        self._status.update(text)
