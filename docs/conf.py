@@ -56,7 +56,7 @@ default_role = "literal"  # docstrings mark code with single backticks, as in Ma
 # Types of other libraries have no page here. Links that somebody wrote (:func:, :meth:) must work.
 nitpick_ignore_regex = [("py:(class|obj|data|exc)", ".*")]
 
-FIRST_FUNCTIONS = ("prepare", "train", "load", "compare", "serve", "register")
+FIRST_FUNCTIONS = ("prepare", "train", "tune", "load", "compare", "serve", "register")
 """In the order of use; the others follow by name."""
 
 

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "recommend": DATA,
     "export": {*LEARNING, "training", "recommend"},
     "service": {*DATA, "recommend"},
+    "tuning": {*LEARNING, "training"},
     "api": {*LEARNING, "sources", "world", "training", "recommend", "export", "service"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},
@@ -47,12 +48,23 @@ TORCH_PATH = {
 }
 """What a service never loads: it may import more, and torch at the top. `Run.export()` leads on to a later stage."""
 
-HEAVY = {"torch", "polars", "matplotlib", "pydantic", "mlflow", "tensorboard", "onnxruntime", "scipy"}
+HEAVY = {
+    "torch",
+    "polars",
+    "matplotlib",
+    "pydantic",
+    "mlflow",
+    "tensorboard",
+    "onnxruntime",
+    "optuna",
+    "scipy",
+}
 MAY_LOAD_AT_ONCE = {
     "models": {"torch"},
     "tasks": {"torch"},
     "settings": {"pydantic"},
     "training": {"torch"},
+    "tuning": {"torch", "optuna"},
     "export": {"torch"},
     "paper": {"torch"},
     "service": {"pydantic"},
@@ -137,7 +149,9 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         assert not (loaded & HEAVY) - allowed, f"{module} imports {loaded & HEAVY - allowed} at the top"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["prepare", "--help"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["prepare", "--help"], ["train", "--help"], ["tune", "--help"]]
+)
 def test_help_loads_no_heavy_library(command: list[str]) -> None:
     program = f"""
 import sys

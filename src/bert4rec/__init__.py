@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from bert4rec.training.run import Run
     from bert4rec.training.specs import register
     from bert4rec.training.watch import TrainingStatus
+    from bert4rec.tuning.outcome import Tuning, TuningTrial
+    from bert4rec.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,8 @@ _PLACES = {
     "SplitSpec": "data.splits",
     "TrainingHistory": "training.progress_log",
     "TrainingStatus": "training.watch",
+    "Tuning": "tuning.outcome",
+    "TuningTrial": "tuning.outcome",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
     "compare": "api.runs",
@@ -65,6 +69,7 @@ _PLACES = {
     "register": "training.specs",
     "serve": "service",
     "train": "api.runs",
+    "tune": "tuning.tune",
 }
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
@@ -89,6 +94,8 @@ __all__ = [
     "SplitSpec",
     "TrainingHistory",
     "TrainingStatus",
+    "Tuning",
+    "TuningTrial",
     "UsageError",
     "UserRanks",
     "__version__",
@@ -101,6 +108,7 @@ __all__ = [
     "register",
     "serve",
     "train",
+    "tune",
 ]
 
 

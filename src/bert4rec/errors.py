@@ -51,3 +51,12 @@ def one_of(parameter: str, value: object, choices: Iterable[str]) -> None:
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         raise UsageError(f"`{parameter}` must be one of {', '.join(map(repr, known))}; found {value!r}.")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """What torch raises is recognised by its name and words, because torch may not be loaded."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )

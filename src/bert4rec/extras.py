@@ -15,3 +15,9 @@ def require_exporters() -> None:
     """Refuse to go on without what an export needs; does not load it."""
     if not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))):
         raise UsageError("ONNX is required: pip install 'bert4rec[export,serve]'.")
+
+
+def require_tuner() -> None:
+    """Refuse to go on without what a search for settings needs; does not load it."""
+    if not all(map(find_spec, ("optuna", "matplotlib"))):
+        raise UsageError("Optuna and matplotlib are required: pip install 'bert4rec[train,tune]'.")

@@ -16,6 +16,7 @@ FUNCTIONS = {
     "register",
     "serve",
     "train",
+    "tune",
 }
 CLASSES = {
     "Comparison",
@@ -35,6 +36,8 @@ CLASSES = {
     "SplitSpec",
     "TrainingHistory",
     "TrainingStatus",
+    "Tuning",
+    "TuningTrial",
     "UserRanks",
 }
 ERRORS = {"Bert4RecError", "DataError", "NotFoundError", "UsageError"}

@@ -125,9 +125,9 @@ def train(
         # It may have moved since.
         plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
     else:
-        from bert4rec.settings.config import choose_config
+        from bert4rec.settings.config import DEFAULT_MODEL, choose_config
 
-        model, seed = model or "bert4rec", 1 if seed is None else seed
+        model, seed = model or DEFAULT_MODEL, 1 if seed is None else seed
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
             raise UsageError(f"`seed` must be a whole number from 0 to 2**63 - 1; found {seed!r}.")
         chosen = choose_config(opened, model, preset=preset, settings=settings or (), config=config)

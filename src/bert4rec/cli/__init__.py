@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 from bert4rec import __version__
 from bert4rec.cli.console import complain, messages
 from bert4rec.cli.process import end_in_time, share_the_machine
-from bert4rec.errors import Bert4RecError
+from bert4rec.errors import Bert4RecError, is_out_of_memory
 
 
 def _in_one_style(error: CycloptsError) -> str:
@@ -44,6 +44,7 @@ _COMMANDS = {
         "train_command:refit_command",
         "Train a chosen run on all but the test items and test it once.",
     ),
+    "tune": ("tune_command:tune_command", "Search for better settings on the validation items."),
     "settings": ("settings_command:settings_command", "List the settings that `train --set` can change."),
     "evaluate": (
         "evaluate_command:evaluate_command",
@@ -86,7 +87,7 @@ def main() -> None:
         # The reader of our output, such as `head`, has gone; what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         reason = str(error).partition("\n")[0]
         complain(
@@ -105,12 +106,3 @@ def main() -> None:
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     """End on SIGTERM as on Ctrl-C, so that half-written folders are removed."""
     raise KeyboardInterrupt
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """What torch raises is recognised by its name and words, because torch may not be loaded."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )

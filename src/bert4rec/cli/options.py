@@ -16,7 +16,7 @@ _SAME_NAME = frozenset(
         "drop_repeats dry_run encoding exclude_seen history host int8 items jobs k k_core keep_runs like metric "
         "min_item_actions min_user_actions minutes model name negatives overwrite plot port preset protocol quick "
         "refit repeats results resume samples seed seeds separator split store targets test test_from threads "
-        "time_format track valid_from verify watch work workers",
+        "time_format track trials valid_from verify watch work workers",
     )
 )
 """Parameters whose option has the same name, with dashes."""
@@ -38,6 +38,7 @@ _COMMANDS = {
     "prepare": "prepare LOG",
     "dataset.save": "prepare LOG -o FOLDER",
     "train": "train DATASET",
+    "tune": "tune DATASET",
     "run.evaluate": "evaluate RUN",
     "run.export": "export RUN",
     "run.refit": "refit RUN -o FOLDER",

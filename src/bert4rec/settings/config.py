@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Settings = Mapping[str, object] | Iterable[str]
 """`{"model.dim": 128}`, or texts such as `model.dim=128`."""
 Section = TypeVar("Section")
+DEFAULT_MODEL = "bert4rec"
+"""What is trained and tuned where no model is named."""
 PASSES, FEWEST_STEPS = 300, 800
 """Without a preset: how often each sample is seen, and how many steps there are at least."""
 
@@ -61,7 +63,7 @@ def choose_config(
     """
     refuse_unknown(model, preset)
     given = read_config(model, config) if config else {}
-    given = _merged(given, _parse(settings))
+    given = _merged(given, parse_settings(settings))
     _refuse_unknown_keys(model, given)
     sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
     start = load_preset(model, preset) if preset else settings_by_size(model, given, **sizes)
@@ -153,7 +155,7 @@ def make_config(model: str, values: Mapping[str, Mapping[str, object]], settings
             f"Unknown model {model!r}. If it is a model of your own, register it first: "
             f"`bert4rec.register({model!r}, ...)`."
         )
-    merged, sections = _merged(values, _parse(settings)), SECTIONS[model]
+    merged, sections = _merged(values, parse_settings(settings)), SECTIONS[model]
     _refuse_unknown_keys(model, merged)
     network = _make_section("model", sections.model, merged.get("model", {}))
     if sections.objective is None:
@@ -183,8 +185,8 @@ def read_config(model: str, path: str | Path) -> Values:
     return values
 
 
-def _parse(settings: Settings) -> Values:
-    """Section by section. Of a setting that is given several times, the last one wins."""
+def parse_settings(settings: Settings) -> Values:
+    """Single settings, section by section. Of a setting that is given several times, the last one wins."""
     if isinstance(settings, str):
         raise UsageError(f"`settings` must be a mapping or a list, not the text {settings!r}.")
     found: Values = {}

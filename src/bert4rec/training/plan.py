@@ -129,6 +129,12 @@ class Plan:
         """Ready for JSON."""
         return {**asdict(self), "config": self.config.as_dict()}
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
+        """What `as_dict` gave, read back from JSON."""
+        config = make_config(values["model"], values["config"])
+        return cls(**{**values, "config": config, "split": SplitSpec(**values["split"])})
+
     def save(self, folder: Path) -> None:
         """Write config.json."""
         content = {"format": "bert4rec run", "schema": SCHEMA, **self.as_dict()}
@@ -142,10 +148,8 @@ class Plan:
             raise NotFoundError(f"{folder} has no config.json: this is not a run of bert4rec.")
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            config = make_config(values["model"], values.pop("config"))
-            split = SplitSpec(**values.pop("split"))
             del values["format"], values["schema"]
-            return cls(**values, config=config, split=split)
+            return cls.from_dict(values)
         except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
 

@@ -1,0 +1,79 @@
+"""What a search is asked for, and in which folder. Needs neither torch nor Optuna, so that slips are told at once."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert4rec.artefact import refuse_existing, write_text
+from bert4rec.data.dataset import Dataset
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.settings.config import Settings, choose_config, parse_settings
+from bert4rec.training.plan import Plan, flat
+from bert4rec.tuning.outcome import OUTCOME
+
+MANIFEST = "tune.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which model is tuned for which data, and what stays as it is. Written to tune.json before anything else."""
+
+    plan: Plan
+    """Of a training with the default settings, which the search starts from."""
+    fixed: tuple[str, ...]
+    """Settings that the user has chosen."""
+
+    @classmethod
+    def for_dataset(cls, dataset: Dataset, model: str, settings: Settings, seed: int) -> "Request":
+        settings = settings if isinstance(settings, Mapping) else list(settings)
+        default = choose_config(dataset, model, settings=settings)
+        if default.training is None:
+            raise UsageError(f"{model} is not trained, so there is nothing to tune. Choose another `model`.")
+        plan = Plan.for_dataset(
+            dataset, model, default, preset=None, seed=seed, split=None, refit=False, test=False
+        )
+        return cls(plan, tuple(flat(parse_settings(settings))))
+
+    def save(self, folder: Path) -> None:
+        """Write tune.json."""
+        content = {"format": "bert4rec tuning", "schema": SCHEMA, "fixed": self.fixed}
+        write_text(folder / MANIFEST, json.dumps({**content, "plan": self.plan.as_dict()}, indent=2))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Request":
+        """Read tune.json."""
+        path = folder / MANIFEST
+        if not path.is_file():
+            raise NotFoundError(f"{folder} has no {MANIFEST}: this is not a search of bert4rec.")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(Plan.from_dict(content["plan"]), tuple(content["fixed"]))
+        except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
+            raise DataError(f"{path} is damaged or of another version ({error}).") from error
+
+
+def check_minutes(minutes: float) -> float:
+    """Seconds to search for."""
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
+        raise UsageError(f"`minutes` must be a number above 0; found {minutes!r}.")
+    return 60.0 * minutes
+
+
+def refuse_search(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that a new search must not be written to."""
+    if (folder / MANIFEST).exists() and not (folder / OUTCOME).exists() and not overwrite:
+        raise UsageError(
+            f"{folder} holds an unfinished search. Continue it with `resume=True`, or start again with "
+            "`overwrite=True`."
+        )
+    refuse_existing(folder, MANIFEST, overwrite=overwrite)
+
+
+def clear_search(folder: Path) -> None:
+    """Make room for a new search. The folder itself stays, because it is locked."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
