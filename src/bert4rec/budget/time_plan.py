@@ -26,7 +26,7 @@ VALIDATION_SHARE = 0.15
 """Of the time, at most, as long as there are `FEWEST_VALIDATIONS`."""
 FEWEST_VALIDATIONS = 5
 ENOUGH_STEPS = 1 / 3
-"""Of the usual ones: with fewer, a narrower model learns more in the same time."""
+"""Of the usual ones. Before there are fewer, the model becomes narrower."""
 FEWEST_STEPS = 100
 """Below, nothing is learned that is worth waiting for."""
 NARROWEST = 32

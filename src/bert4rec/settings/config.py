@@ -131,7 +131,7 @@ def list_settings(
     given = GivenSettings.read(model, preset)
     if isinstance(dataset, str | Path):
         dataset = Dataset.open(dataset)
-    values = given.complete(DataFacts.of(dataset) if dataset else LARGE).as_dict()
+    values = given.complete(LARGE if dataset is None else DataFacts.of(dataset)).as_dict()
     return [
         Setting(
             key=f"{section}.{each.name}",
