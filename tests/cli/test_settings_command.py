@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from bert4rec.cli.settings_command import settings_document
-from bert4rec.settings.config import list_settings, make_config, settings_by_size
+from bert4rec.settings.config import choose_config, list_settings, make_config
+from bert4rec.settings.defaults import LARGE, default_settings
 from bert4rec.settings.presets import load_preset
 from bert4rec.settings.sections import SECTIONS
+from bert4rec.training.plan import flat
 from tests.cli.test_data_commands import bert4rec
+from tests.conftest import MakeDataset
+from tests.training.tiny import random_histories
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -19,8 +23,7 @@ def test_every_setting_is_listed_with_its_meaning_and_is_taken_as_listed(model: 
     listed = list_settings(model)
     assert all(setting.meaning.endswith(".") for setting in listed)
     config = make_config(model, {}, [f"{setting.key}={setting.value}" for setting in listed])
-    largest = settings_by_size(model, num_users=10**9, num_actions=10**9)
-    assert config == make_config(model, largest)
+    assert config == make_config(model, default_settings(model, LARGE))
     assert len(listed) == sum(len(section) for section in config.as_dict().values())
 
 
@@ -32,6 +35,17 @@ def test_the_values_are_those_of_the_preset_where_one_is_named() -> None:
     assert all(
         values[f"{name}.{key}"] == value for name, keys in preset.items() for key, value in keys.items()
     )
+
+
+def test_the_values_are_those_of_a_training_where_a_dataset_is_named(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset(random_histories())
+    run = bert4rec("settings", "--data", str(dataset.path), "--json")
+    values = {setting["key"]: setting["value"] for setting in json.loads(run.stdout)}
+    assert values == flat(choose_config(dataset, "bert4rec").as_dict())
+    assert values["training.steps"] == 800
+    table = bert4rec("settings", "--data", str(dataset.path))
+    assert dataset.folder.name in table.stdout
+    assert "size of the data" not in table.stderr
 
 
 def test_the_table_names_choices() -> None:
@@ -49,6 +63,8 @@ def test_the_document_is_what_the_command_prints() -> None:
         (["sasrek"], "Did you mean sasrec?"),
         (["--preset", "ml1m"], "Did you mean ml-1m?"),
         (["sasrec", "--markdown"], "--markdown prints the settings of all models"),
+        (["--preset", "demo", "--data", "d"], "--preset and --data cannot be used together"),
+        (["--data", "nowhere"], "nowhere"),
     ],
 )
 def test_slips_are_told(arguments: list[str], told: str) -> None:

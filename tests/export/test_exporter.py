@@ -314,8 +314,10 @@ def test_an_exported_model_asks_as_its_run_does(pair: Pair, tmp_path: Path, ask:
     assert ours.max_history == theirs.max_history == MAX_LENGTH - 1
     for history in every_length():
         assert_same(ours.recommend(history, k=NUM_ITEMS).items, theirs.recommend(history, k=NUM_ITEMS).items)
-        looks = [each.explain(history, "item-3").attention for each in (ours, theirs)]
-        np.testing.assert_allclose(*looks, atol=1e-5)
+        mine, its = (each.explain(history, "item-3").attention for each in (ours, theirs))
+        assert mine is not None
+        assert its is not None
+        np.testing.assert_allclose(mine, its, atol=1e-5)
 
 
 def test_the_encoder_adds_biases_while_it_multiplies_and_looks_for_no_gaps_in_attention(pair: Pair) -> None:

@@ -1,7 +1,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_origin, get_type_hints
 
@@ -9,7 +9,8 @@ import pytest
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.settings.config import choose_config, list_settings, make_config, settings_by_size
+from bert4rec.settings.config import GivenSettings, choose_config, list_settings, make_config
+from bert4rec.settings.defaults import LARGE, default_settings
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import Cloze, NextItemSettings, RunConfig, TrainingConfig
 from bert4rec.settings.presets import list_presets, load_preset
@@ -351,9 +352,9 @@ def test_patience_and_the_number_of_steps_decide_when_training_ends(make_dataset
     assert last_step("training.patience=100") == 20
 
 
-def without_preset(model: str, *, users: int, actions: int, **given: dict[str, object]) -> TrainingConfig:
-    values = settings_by_size(model, given, num_users=users, num_actions=actions)
-    training = make_config(model, values).training
+def without_preset(model: str, *settings: str, users: int, actions: int) -> TrainingConfig:
+    facts = replace(LARGE, users=users, actions=actions)
+    training = GivenSettings.read(model, settings=settings).complete(facts).training
     assert training
     return training
 
@@ -365,11 +366,11 @@ def test_without_a_preset_the_size_of_the_data_decides_how_long_is_trained() -> 
     assert steps("bert4rec", 200, 3_000) == steps("bert4rec", 20, 300) == steps("sasrec", 200, 2_000) == 800
     assert 800 < steps("bert4rec", 6_040, 1_000_000) < steps("bert4rec", 100_000, 10**7) == 10_000
     assert steps("bpr-mf", 200, 3_000) > 800, "pairs are drawn by action, not by user"
-    assert settings_by_size("pop", num_users=9, num_actions=99) == {}
+    assert default_settings("pop", LARGE) == {}
 
 
 def test_where_the_number_of_steps_is_given_the_warm_up_and_validations_go_by_it() -> None:
-    training = without_preset("sasrec", users=5000, actions=50_000, training={"steps": "60"})
+    training = without_preset("sasrec", "training.steps=60", users=5000, actions=50_000)
     assert (training.steps, training.warmup_steps, training.validate_every) == (60, 6, 3)
 
 

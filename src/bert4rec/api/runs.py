@@ -1,5 +1,6 @@
 """Runs: train a model, compare several, load one to recommend."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -30,6 +31,7 @@ def train(
     preset: str | None = None,
     config: str | Path | None = None,
     settings: Mapping[str, object] | Iterable[str] | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     refit: bool | None = None,
     test: bool | None = None,
@@ -67,6 +69,10 @@ def train(
         A TOML file of settings, with the sections `model`, `objective` and `training`. It changes the preset.
     settings
         Single settings, such as `{"model.dim": 128}`. They change the preset and the file.
+    minutes
+        How long all of it may take: selection, refit and test. Steps, width and validations are planned for that time
+        on this machine, unless they were set: `preset` keeps the width, `config` and `settings` keep what they name.
+        By default it takes as long as the usual settings need.
     seed
         Of weights, batches, masks and dropout; 1 by default. The caller's random numbers are left alone.
     refit
@@ -101,15 +107,19 @@ def train(
     """
     began = time.perf_counter()
     require_torch()
+    if minutes is not None and not (isinstance(minutes, int | float | np.number) and 0 < minutes < math.inf):
+        raise UsageError(f"`minutes` must be a number above 0; found {minutes!r}.")
     # What can be refused without torch is refused first: loading it takes seconds.
     from bert4rec.training.plan import Plan, open_dataset, refuse_run
 
-    opened = open_dataset(dataset)
+    opened, told = open_dataset(dataset), ""
     if resume:
         if folder is None:
             raise UsageError("`folder` is required with `resume=True`.")
         if overwrite:
             raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
+        if minutes is not None:
+            raise UsageError("`resume=True` keeps the settings of the run. Leave out `minutes`.")
         plan = Plan.load(Path(folder))
         plan.refuse_changes(
             model=model,
@@ -125,12 +135,14 @@ def train(
         # It may have moved since.
         plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
     else:
-        from bert4rec.settings.config import DEFAULT_MODEL, choose_config
+        from bert4rec.settings.config import DEFAULT_MODEL, GivenSettings
+        from bert4rec.settings.defaults import DataFacts
 
         model, seed = model or DEFAULT_MODEL, 1 if seed is None else seed
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
             raise UsageError(f"`seed` must be a whole number from 0 to 2**63 - 1; found {seed!r}.")
-        chosen = choose_config(opened, model, preset=preset, settings=settings or (), config=config)
+        given = GivenSettings.read(model, preset, settings or (), config)
+        chosen = given.complete(DataFacts.of(opened))
         if folder is not None:
             refuse_run(Path(folder), overwrite=overwrite)
         plan = Plan.for_dataset(
@@ -143,6 +155,13 @@ def train(
             refit=refit is not False,
             test=test is not False,
         )
+        if minutes is not None and chosen.training:
+            from bert4rec.budget.time_plan import plan_minutes
+            from bert4rec.training.device import place
+
+            plan, told = plan_minutes(
+                minutes, plan, given, opened, place(device), compile_step=compile, began=began
+            )
     from bert4rec.training.launch import launch
 
     return launch(
@@ -160,6 +179,7 @@ def train(
         listener=listener,
         should_stop=should_stop,
         began=began,
+        told=told,
     )
 
 

@@ -1,7 +1,8 @@
-"""`bert4rec settings`: what can be set, and its default or the value of a preset."""
+"""`bert4rec settings`: what can be set, and its default, its value for a dataset or in a preset."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bert4rec.cli.console import print_json, print_table, results, say
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 BY_SIZE = (
     "Without a preset, the size of the data decides training.steps, training.warmup_steps and training.validate_every: "
-    "shown are their largest values. bert4rec has a learning rate of 0.002 up to model.dim=64, and 0.001 above."
+    "shown are their largest values; with --data DATASET, those for your data. bert4rec has a learning rate of 0.002 "
+    "up to model.dim=64, and 0.001 above."
 )
 
 
@@ -23,10 +25,11 @@ def settings_command(
     model: str = "bert4rec",
     *,
     preset: str | None = None,
+    data: Path | None = None,
     markdown: Flag = False,
     json: Flag = False,
 ) -> None:
-    """List everything that `train --set` and `train --config` can change, with its default or the value of a preset.
+    """List everything that `train --set` and `train --config` can change, with the value it has if nobody sets it.
 
     Parameters
     ----------
@@ -34,6 +37,8 @@ def settings_command(
         bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
     preset
         Show the values of this preset.
+    data
+        Show the values for this dataset: those that `train` uses without a preset.
     markdown
         Print the settings of all models as a document instead.
     json
@@ -42,19 +47,19 @@ def settings_command(
     from bert4rec.settings.config import list_settings
 
     if markdown:
-        if preset or json or model != "bert4rec":
+        if preset or data or json or model != "bert4rec":
             raise UsageError(
-                "--markdown prints the settings of all models; it takes no model, --preset or --json."
+                "--markdown prints the settings of all models; it takes no model, --preset, --data or --json."
             )
         results.out(settings_document(), highlight=False)
         return
-    found = list_settings(model, preset)
+    found = list_settings(model, preset, data)
     if json:
         print_json([asdict(setting) for setting in found])
         return
     rows = [(each.key, str(each.value), _told(each)) for each in found]
-    print_table(["setting", preset or "default", "what it is"], rows, words=(0, 2))
-    if preset is None and len(found) > 1:
+    print_table(["setting", preset or (data.name if data else "default"), "what it is"], rows, words=(0, 2))
+    if preset is None and data is None and len(found) > 1:
         say(BY_SIZE)
     say(f"Presets of {model}: {', '.join(list_presets(model)) or 'none'}.")
 

@@ -37,6 +37,7 @@ def train_command(
     preset: str | None = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
+    minutes: float | None = None,
     seed: Seed | None = None,
     refit: bool | None = None,
     test: bool | None = None,
@@ -67,6 +68,9 @@ def train_command(
         A TOML file of settings, with the sections model, objective and training. It changes the preset.
     settings
         Change one setting, such as model.dim=256. May be given several times.
+    minutes
+        How long all of it may take. Steps, width and validations are planned for that time on this machine, unless
+        they were set; a preset keeps its width.
     seed
         Of weights, batches, masks and dropout. [default: 1]
     refit
@@ -100,6 +104,7 @@ def train_command(
             preset=preset,
             config=config,
             settings=settings,
+            minutes=minutes,
             seed=seed,
             refit=refit,
             test=test,

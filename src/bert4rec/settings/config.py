@@ -7,26 +7,23 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from bert4rec.data.dataset import Dataset
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.settings.defaults import LARGE, DataFacts, default_settings
 from bert4rec.settings.objectives import RunConfig as RunConfig  # noqa: PLC0414 (callers know it from here)
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.settings.presets import Values, did_you_mean, load_preset, refuse_unknown
 from bert4rec.settings.sections import SECTIONS
-
-if TYPE_CHECKING:
-    from bert4rec.data.dataset import Dataset
 
 Settings = Mapping[str, object] | Iterable[str]
 """`{"model.dim": 128}`, or texts such as `model.dim=128`."""
 Section = TypeVar("Section")
 DEFAULT_MODEL = "bert4rec"
 """What is trained and tuned where no model is named."""
-PASSES, FEWEST_STEPS = 300, 800
-"""Without a preset: how often each sample is seen, and how many steps there are at least."""
 
 
 _PLAIN_WORDS = {
@@ -39,8 +36,46 @@ _PLAIN_WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class GivenSettings:
+    """What somebody has set. The rest comes from the preset or, without one, follows from the data."""
+
+    model: str
+    """A name of `list_models`."""
+    preset: str | None
+    values: Values
+    """Of the file and of single settings, checked."""
+
+    @classmethod
+    def read(
+        cls, model: str, preset: str | None = None, settings: Settings = (), config: str | Path | None = None
+    ) -> "GivenSettings":
+        """The parameters are those of `choose_config`."""
+        refuse_unknown(model, preset)
+        given = read_config(model, config) if config else {}
+        given = _merged(given, parse_settings(settings))
+        _refuse_unknown_keys(model, given)
+        classes = SECTIONS[model].classes()
+        checked = {name: _checked(name, classes[name], values) for name, values in given.items()}
+        return cls(model, preset, checked)
+
+    def has(self, section: str, key: str) -> bool:
+        """Whether this was set, other than by a preset."""
+        return key in self.values.get(section, {})
+
+    def complete(self, facts: DataFacts, planned: Values | None = None) -> RunConfig:
+        """All settings of a run on such data. What is `planned` wins over preset and data, what is given over both."""
+        given = _merged(planned or {}, self.values)
+        start = (
+            load_preset(self.model, self.preset)
+            if self.preset
+            else default_settings(self.model, facts, given)
+        )
+        return make_config(self.model, _merged(start, given))
+
+
 def choose_config(
-    dataset: "Dataset",
+    dataset: Dataset,
     model: str,
     preset: str | None = None,
     settings: Settings = (),
@@ -51,7 +86,7 @@ def choose_config(
     Parameters
     ----------
     dataset
-        Without a preset, its size decides how many steps are trained.
+        Without a preset, it decides how many steps are trained.
     model
         A name of `list_models`.
     preset
@@ -61,40 +96,7 @@ def choose_config(
     config
         A TOML file with sections model, objective and training; it wins over the preset.
     """
-    refuse_unknown(model, preset)
-    given = read_config(model, config) if config else {}
-    given = _merged(given, parse_settings(settings))
-    _refuse_unknown_keys(model, given)
-    sizes = {"num_users": dataset.num_users, "num_actions": dataset.num_actions}
-    start = load_preset(model, preset) if preset else settings_by_size(model, given, **sizes)
-    return make_config(model, _merged(start, given))
-
-
-def settings_by_size(
-    model: str, given: Mapping[str, Mapping[str, object]] | None = None, *, num_users: int, num_actions: int
-) -> Values:
-    """What stands in for a preset where none is named: as many steps as the size of the data needs.
-
-    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset. If `given`
-    has the number of steps, the warm-up and the validations go by that; the learning rate goes by the width.
-    """
-    sections, given = SECTIONS[model], given or {}
-    if sections.objective is None:
-        return {}
-    usual = TrainingConfig()
-    samples = num_users if sections.objective.samples_are == "users" else num_actions
-    steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
-    if "steps" in given.get("training", {}):
-        steps = _make_section("training", TrainingConfig, {"steps": given["training"]["steps"]}).steps
-    network = _make_section("model", sections.model, given.get("model", {}))
-    return {
-        "training": {
-            "steps": steps,
-            "warmup_steps": min(usual.warmup_steps, steps // 10),
-            "validate_every": max(1, steps // 20),
-            "learning_rate": sections.objective.usual_learning_rate(network.width),
-        }
-    }
+    return GivenSettings.read(model, preset, settings, config).complete(DataFacts.of(dataset))
 
 
 @dataclass(frozen=True)
@@ -111,20 +113,28 @@ class Setting:
     """What it is, in a sentence."""
 
 
-def list_settings(model: str, preset: str | None = None) -> list[Setting]:
-    """Everything that can be set for a model, with its value in the preset or, without one, what is used then.
+def list_settings(
+    model: str, preset: str | None = None, dataset: Dataset | str | Path | None = None
+) -> list[Setting]:
+    """Everything that can be set for a model, with the value it has if nobody sets it.
 
-    Without a preset, `training.steps`, `training.warmup_steps` and `training.validate_every` depend on the size of the
-    data; shown is what the largest data gets.
+    Parameters
+    ----------
+    model
+        A name of `list_models`.
+    preset
+        Show the values of this preset.
+    dataset
+        A dataset or its folder: show the values that a training on it has without a preset. With neither, those of a
+        large log are shown; on a smaller one, `training.steps`, `training.warmup_steps` and `training.validate_every`
+        are smaller.
     """
-    refuse_unknown(model, preset)
-    largest = 10**12
-    start = (
-        load_preset(model, preset)
-        if preset
-        else settings_by_size(model, num_users=largest, num_actions=largest)
-    )
-    values = make_config(model, start).as_dict()
+    if preset and dataset is not None:
+        raise UsageError("`preset` and `dataset` cannot be used together: a preset is the same for all data.")
+    given = GivenSettings.read(model, preset)
+    if isinstance(dataset, str | Path):
+        dataset = Dataset.open(dataset)
+    values = given.complete(LARGE if dataset is None else DataFacts.of(dataset)).as_dict()
     return [
         Setting(
             key=f"{section}.{each.name}",
@@ -215,6 +225,11 @@ def _merged(
 
 def _make_section(section: str, cls: type[Section], values: Mapping[str, object]) -> Section:
     """One of the sections of a configuration, each value of its type and within its limits."""
+    return cls(**_checked(section, cls, values))
+
+
+def _checked(section: str, cls: type, values: Mapping[str, object]) -> dict[str, Any]:
+    """The same values, each of the type of its field and within its limits."""
     types = get_type_hints(cls, include_extras=True)
     checked: dict[str, Any] = {}
     for key, value in values.items():
@@ -226,7 +241,7 @@ def _make_section(section: str, cls: type[Section], values: Mapping[str, object]
             problem = error.errors()[0]
             told = _PLAIN_WORDS.get(problem["type"]) or problem["msg"].replace("Input should be", "must be")
             raise UsageError(f"{section}.{key} = {value}: {told}.") from error
-    return cls(**checked)
+    return checked
 
 
 def _refuse_unknown_keys(model: str, values: Mapping[str, Mapping[str, object]]) -> None:

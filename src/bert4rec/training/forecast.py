@@ -54,6 +54,13 @@ def measure(
     """
     step = loop.time_step(passes)
     loop.task.model.eval()
+    return Costs(step, *measure_rankings(scorer, dataset, targets, users))
+
+
+def measure_rankings(
+    scorer: ModelScorer, dataset: Dataset, targets: Targets, users: int = MOST_USERS
+) -> tuple[float, float]:
+    """Seconds of ranking all targets among their candidates, and under both protocols, from those of some users."""
     size = max(1, min(users, len(targets) // 10))
     chosen = np.linspace(0, len(targets) - 1, size).astype(np.int64)
     some = Targets(targets.users[chosen], targets.positions[chosen])
@@ -64,7 +71,7 @@ def measure(
         rank(scorer, dataset, some, negatives=negatives)
         return (time.perf_counter() - began) * len(targets) / size
 
-    return Costs(step, seconds(rank_among_negatives), seconds(rank_targets))
+    return seconds(rank_among_negatives), seconds(rank_targets)
 
 
 class Forecast:

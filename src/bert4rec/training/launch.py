@@ -49,10 +49,12 @@ def launch(
     should_stop: Callable[[], bool] | None = None,
     began: float | None = None,
     selection_of: Run | None = None,
+    told: str = "",
 ) -> Run:
     """Train what `plan` asks for. The parameters are those of `bert4rec.train`.
 
-    `began` is when the caller began, for the time that is reported. The selection of `selection_of` is reused.
+    `began` is when the caller began, for the time that is reported. The selection of `selection_of` is reused. `told`
+    is what there is to say about the plan.
     """
     if track is not None:
         one_of("track", track, TRACKERS)
@@ -79,6 +81,8 @@ def launch(
                 progress=progress,
             ) as watch,
         ):
+            if told:
+                watch.say(told)
             since = time.perf_counter() if began is None else began
             context = RunContext(placement, watch, compile_step, watch.should_stop, since)
             run = train(dataset, target, plan, context)

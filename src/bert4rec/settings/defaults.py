@@ -1,0 +1,146 @@
+"""What stands in for a preset where none is named: settings that follow from the data. Needs no torch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.stats import statistics
+from bert4rec.settings.objectives import TrainingConfig
+from bert4rec.settings.presets import Values
+from bert4rec.settings.sections import SECTIONS, Sections
+
+PASSES, FEWEST_STEPS = 300, 800
+"""How often each sample is seen, and how many steps there are at least."""
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What `stats` knows of a dataset and settings may depend on."""
+
+    users: int
+    items: int
+    actions: int
+    mean_length: float
+    """Actions of a user."""
+    median_length: float
+    longest_length: int
+    density: float
+    """Share of all pairs of a user and an item that are in the log."""
+    repeat_share: float
+    """Share of the actions that are on an item the user had before."""
+    repeats: Repeats
+    """Whether the model is asked about such items."""
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> "DataFacts":
+        known = statistics(dataset)
+        return cls(
+            users=known["users"],
+            items=known["items"],
+            actions=known["actions"],
+            mean_length=known["average_length"],
+            median_length=known["median_length"],
+            longest_length=known["longest_length"],
+            density=known["density"],
+            repeat_share=known["repeats"] / known["actions"],
+            repeats=known["repeat_rule"],
+        )
+
+
+LARGE = DataFacts(
+    users=138_493,
+    items=26_744,
+    actions=20_000_263,
+    mean_length=144.4,
+    median_length=68,
+    longest_length=9_254,
+    density=0.0054,
+    repeat_share=0.0,
+    repeats="exclude",
+)
+"""Those of MovieLens 20M: where no dataset is named, its settings are shown."""
+
+
+def default_settings(
+    model: str, facts: DataFacts, given: Mapping[str, Mapping[str, Any]] | None = None
+) -> Values:
+    """The settings of a model on such data, where they are not those of its classes.
+
+    `given` wins over them, so they may depend on it: the learning rate on a given width, the warm-up on a given number
+    of steps.
+    """
+    if model == "bert4rec+":
+        return of_joint_training(facts, given or {})
+    return by_size(SECTIONS[model], facts, given or {})
+
+
+def by_size(sections: Sections, facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) -> Values:
+    """As many steps as the size of the data needs.
+
+    A log of a few hundred users takes a minute or two; one as large as MovieLens 1M as long as its preset. Warm-up and
+    validations go by the steps; the learning rate goes by the width.
+    """
+    if sections.objective is None:
+        return {}
+    usual = TrainingConfig()
+    samples = facts.users if sections.objective.samples_are == "users" else facts.actions
+    steps = min(usual.steps, max(FEWEST_STEPS, PASSES * samples // usual.batch_size))
+    steps = given.get("training", {}).get("steps", steps)
+    network = sections.model(**given.get("model", {}))
+    return {
+        "training": {
+            "steps": steps,
+            "warmup_steps": min(usual.warmup_steps, steps // 10),
+            "validate_every": max(1, steps // 20),
+            "learning_rate": sections.objective.usual_learning_rate(network.width),
+        }
+    }
+
+
+SHORT, LONG = 10.0, 100.0
+"""Actions of a user, on average. Settings of histories in between lie in between, on a logarithmic scale."""
+
+
+def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) -> Values:
+    """BERT4Rec+: what short histories need, what long ones need, and what lies between the two.
+
+    Short histories are over-fitted soon and so get much dropout, weight decay and masks, and more weight on the next
+    item, of which they have few; long ones get little. The more actions there are in all, the wider the model may be
+    and the less dropout it needs. How often each sample is seen falls with their number.
+    """
+    longness = _between(math.log(facts.mean_length / SHORT) / math.log(LONG / SHORT), 0.0, 1.0)
+    max_length = _between(50 * 2 ** math.ceil(math.log2(facts.mean_length / 15)), 50, 200)
+    max_length = max(2, min(int(max_length), facts.longest_length))
+    samples = max(facts.users, round(2 * facts.actions / max_length))
+    wide = facts.actions > 250_000
+    plenty = _between(math.log10(facts.actions / 1e6), 0.0, 1.5)
+    dropout = round(0.6 - 0.3 * longness - 0.15 * plenty, 2)
+    steps = int(_between(round(20 * math.sqrt(samples), -1), 600, 20_000))
+    steps = given.get("training", {}).get("steps", steps)
+    return {
+        "model": {
+            "dim": 256 if wide else 128,
+            "max_length": max_length,
+            "embedding_dropout": dropout,
+            "hidden_dropout": dropout,
+            "attention_dropout": 0.0,
+        },
+        "objective": {
+            "mask_probability": round(0.6 - 0.3 * longness, 2),
+            "next_item_weight": round(2 - longness, 2),
+        },
+        "training": {
+            "batch_size": 64 if samples < 4_000 else 128 if samples < 8_000 else 256,
+            "steps": steps,
+            "warmup_steps": steps // 10,
+            "validate_every": max(1, steps // 20),
+            "learning_rate": 0.001 if wide and longness < 0.5 else 0.002,
+            "weight_decay": round(10**-longness, 2),
+        },
+    }
+
+
+def _between(value: float, least: float, most: float) -> float:
+    return min(most, max(least, value))
