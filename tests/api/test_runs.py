@@ -17,7 +17,10 @@ from bert4rec.api.runs import compare, load, train
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import NotFoundError, UsageError
+from bert4rec.settings.config import choose_config
+from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.loop import Interrupted
+from bert4rec.training.plan import flat
 from bert4rec.training.run import Run
 from bert4rec.training.watch import TrainingStatus
 from tests.conftest import MakeDataset
@@ -25,7 +28,9 @@ from tests.evaluation.tiny import CUT_BY_TIME, action_times
 from tests.training.tiny import SETTINGS, random_histories, train_tiny
 
 TINY: dict[str, Any] = {
-    f"{section}.{key}": value for section, keys in SETTINGS["bert4rec"].items() for key, value in keys.items()
+    f"{section}.{key}": value
+    for section, keys in SETTINGS[DEFAULT_MODEL].items()
+    for key, value in keys.items()
 }
 
 
@@ -42,9 +47,11 @@ def test_training_gives_a_run_with_its_metrics_validations_and_ranks(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     run = train(dataset, tmp_path / "run", settings=TINY, seed=3, device="cpu")
-    reference = train_tiny(dataset, tmp_path / "reference", seed=3)
+    chosen = flat(choose_config(dataset, DEFAULT_MODEL, settings=TINY).as_dict())
+    texts = (f"{key}={value}" for key, value in chosen.items())
+    reference = train_tiny(dataset, tmp_path / "reference", *texts, model=DEFAULT_MODEL, seed=3)
     assert weights_of(run) == weights_of(reference)
-    assert (run.path, run.model, run.plan.seed) == (tmp_path / "run", "bert4rec", 3)
+    assert (run.path, run.model, run.plan.seed) == (tmp_path / "run", "bert4rec+", 3)
     assert run.metrics == {line["split"]: line["metrics"] for line in reference.result["lines"]}
     history = run.history.to_polars()
     assert history.columns == ["stage", "step", "loss", "value", "seconds"]
@@ -64,7 +71,7 @@ def test_a_dataset_may_be_named_by_its_folder_and_settings_by_a_file(
 ) -> None:
     sections = {
         section: "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
-        for section, keys in SETTINGS["bert4rec"].items()
+        for section, keys in SETTINGS[DEFAULT_MODEL].items()
     }
     text = "\n".join(f"[{section}]\n{keys}" for section, keys in sections.items())
     (tmp_path / "tiny.toml").write_text(text)
@@ -75,7 +82,7 @@ def test_a_dataset_may_be_named_by_its_folder_and_settings_by_a_file(
         settings={"model.dim": 8},
         device="cpu",
     )
-    expected = {**SETTINGS["bert4rec"]["model"], "dim": 8}
+    expected = {**SETTINGS[DEFAULT_MODEL]["model"], "dim": 8}
     assert {key: vars(run.plan.config.model)[key] for key in expected} == expected
     assert run.plan.config.training is not None
     assert run.plan.config.training.steps == 12
@@ -84,7 +91,7 @@ def test_a_dataset_may_be_named_by_its_folder_and_settings_by_a_file(
 def test_without_a_folder_a_run_lives_as_long_as_it_is_used(dataset: Dataset) -> None:
     run = train(dataset, settings=TINY, device="cpu")
     path, recommender = run.path, load(run)
-    assert path.name == "bert4rec", "comparisons call a run by its folder"
+    assert path.name == "bert4rec+", "comparisons call a run by its folder"
     assert run.evaluate("valid", device="cpu").metrics == run.metrics["valid"]
     assert recommender.recommend_user("user-1").items == load(path).recommend_user("user-1").items
     del run
@@ -293,8 +300,8 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
     assert found.metrics["full"]["HR@3"] == pytest.approx(float((run.ranks().full < 3).mean()))
     table = found.to_polars()
     assert table.select("model", "protocol").rows() == [
-        ("bert4rec", "sampled"),
-        ("bert4rec", "full"),
+        ("bert4rec+", "sampled"),
+        ("bert4rec+", "full"),
         ("POP", "sampled"),
         ("POP", "full"),
     ]
@@ -409,9 +416,9 @@ def test_systems_are_called_as_the_caller_says_or_by_what_distinguishes_them(dat
     )
     pop = train(dataset, model="pop", device="cpu")
     assert [system.name for system in compare(small, twin, large, flat, pop).systems] == [
-        "bert4rec, model.dim=4",
-        "bert4rec, model.dim=8, model.layers=2",
-        "bert4rec, model.dim=8, model.layers=1",
+        "bert4rec+, model.dim=4",
+        "bert4rec+, model.dim=8, model.layers=2",
+        "bert4rec+, model.dim=8, model.layers=1",
         "pop",
     ]
     named = compare({"small": [small, twin], "large": large})

@@ -9,7 +9,7 @@ from bert4rec.cli.settings_command import settings_document
 from bert4rec.settings.config import choose_config, list_settings, make_config
 from bert4rec.settings.defaults import LARGE, default_settings
 from bert4rec.settings.presets import load_preset
-from bert4rec.settings.sections import SECTIONS
+from bert4rec.settings.sections import DEFAULT_MODEL, SECTIONS
 from bert4rec.training.plan import flat
 from tests.cli.test_data_commands import bert4rec
 from tests.conftest import MakeDataset
@@ -41,11 +41,11 @@ def test_the_values_are_those_of_a_training_where_a_dataset_is_named(make_datase
     dataset = make_dataset(random_histories())
     run = bert4rec("settings", "--data", str(dataset.path), "--json")
     values = {setting["key"]: setting["value"] for setting in json.loads(run.stdout)}
-    assert values == flat(choose_config(dataset, "bert4rec").as_dict())
-    assert values["training.steps"] == 800
+    assert values == flat(choose_config(dataset, DEFAULT_MODEL).as_dict())
+    assert values["training.steps"] == 600
     table = bert4rec("settings", "--data", str(dataset.path))
     assert dataset.folder.name in table.stdout
-    assert "size of the data" not in table.stderr
+    assert "follow from the data" not in table.stderr
 
 
 def test_the_table_names_choices() -> None:

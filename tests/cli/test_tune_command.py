@@ -22,7 +22,7 @@ def test_the_outcome_is_printed_for_people_and_for_programs(
     assert "default" in printed.out
     assert "Trial 1: NDCG@10 " in printed.err
     assert (
-        f"train {dataset} -o run --model bert4rec --config {tmp_path / 'tuned' / 'settings.toml'}"
+        f"train {dataset} -o run --model bert4rec+ --config {tmp_path / 'tuned' / 'settings.toml'}"
         in printed.err
     )
     tune_command(dataset, output=tmp_path / "tuned", trials=2, resume=True, json=True, device="cpu")

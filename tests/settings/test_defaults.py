@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.settings.defaults import LARGE, RULES, DataFacts, default_settings
-from bert4rec.settings.sections import SECTIONS
+from bert4rec.settings.config import make_config
+from bert4rec.settings.defaults import LARGE, DataFacts, default_settings
+from bert4rec.settings.objectives import RunConfig
 from tests.conftest import MakeDataset
 
 HISTORIES = [[0, 1, 2], [0, 1, 0, 1, 3], [2], [3, 1, 0]]
@@ -66,5 +67,60 @@ def test_the_models_of_the_paper_are_trained_as_long_as_they_always_were(
         }
 
 
-def test_a_rule_belongs_to_a_model_of_the_package_and_to_none_of_the_paper() -> None:
-    assert RULES.keys() <= SECTIONS.keys() - {"pop", *BY_USERS, *BY_ACTIONS}
+BEAUTY = replace(
+    LARGE, users=40_226, items=54_542, actions=353_962, mean_length=8.8, median_length=6, longest_length=293
+)
+HUNDREDS = replace(LARGE, users=300, items=900, actions=32_000, mean_length=107, longest_length=500)
+TINY = replace(LARGE, users=1, items=2, actions=3, mean_length=3, median_length=3, longest_length=3)
+
+
+def plus(facts: DataFacts, **given: dict[str, object]) -> RunConfig:
+    return make_config("bert4rec+", default_settings("bert4rec+", facts, given))
+
+
+def test_short_histories_get_more_dropout_decay_and_masks_than_long_ones() -> None:
+    short, long = plus(BEAUTY), plus(replace(ML_1M, mean_length=165.5, longest_length=2_277))
+    for section, names in {
+        "model": ("embedding_dropout", "hidden_dropout"),
+        "objective": ("mask_probability", "next_item_weight"),
+        "training": ("weight_decay",),
+    }.items():
+        for name in names:
+            assert getattr(getattr(short, section), name) > getattr(getattr(long, section), name), name
+
+
+def test_the_more_data_the_wider_the_model_the_longer_the_training_and_the_less_dropout() -> None:
+    models, trainings = zip(
+        *((each.model, each.training) for each in map(plus, (HUNDREDS, ML_1M, LARGE))), strict=True
+    )
+    assert [each.width for each in models] == [128, 256, 256]
+    assert models[1].hidden_dropout > models[2].hidden_dropout
+    steps = [each.steps for each in trainings]
+    assert sorted(set(steps)) == steps
+    assert 500 <= steps[0] < steps[-1] <= 20_000
+    assert [each.batch_size for each in trainings] == [64, 256, 256]
+
+
+def test_histories_are_seen_as_far_as_they_go_and_at_most_200_actions_of_them() -> None:
+    def window(facts: DataFacts) -> int:
+        longest: int = plus(facts).as_dict()["model"]["max_length"]
+        return longest
+
+    assert window(BEAUTY) == 50
+    assert window(replace(BEAUTY, longest_length=12)) == 12
+    assert window(replace(BEAUTY, mean_length=20)) == 100
+    assert window(LARGE) == window(replace(LARGE, mean_length=1_000)) == 200
+
+
+@pytest.mark.parametrize("facts", [TINY, replace(TINY, longest_length=1), BEAUTY, HUNDREDS, LARGE])
+def test_a_rule_gives_settings_that_can_be_trained_with_whatever_the_data(facts: DataFacts) -> None:
+    training = plus(facts).training
+    assert training
+    assert 0 < training.warmup_steps < training.steps
+    assert training.steps // training.validate_every >= 20
+
+
+def test_warm_up_and_validations_go_by_the_number_of_steps_that_is_given() -> None:
+    training = plus(BEAUTY, training={"steps": 60}).training
+    assert training
+    assert (training.steps, training.warmup_steps, training.validate_every) == (60, 6, 3)

@@ -9,7 +9,7 @@ from tests.evaluation.tiny import dataset_of
 from tests.training.tiny import make_task, random_histories, tiny_config
 
 
-def test_the_models_are_those_of_the_papers_table_in_its_order() -> None:
+def test_the_models_are_those_of_the_papers_table_in_its_order_and_our_own() -> None:
     assert {name: kind.title for name, kind in MODELS.items()} == {
         "pop": "POP",
         "bpr-mf": "BPR-MF",
@@ -20,6 +20,7 @@ def test_the_models_are_those_of_the_papers_table_in_its_order() -> None:
         "caser": "Caser",
         "sasrec": "SASRec",
         "bert4rec": "BERT4Rec",
+        "bert4rec+": "BERT4Rec+",
     }
 
 

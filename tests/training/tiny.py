@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec, leave_one_out
 from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import TrainingProgress
@@ -64,7 +65,7 @@ def tiny_config(*settings: str, model: str = "bert4rec") -> RunConfig:
     return make_config(model, SETTINGS[model], settings)
 
 
-def tiny_options(model: str = "bert4rec") -> list[str]:
+def tiny_options(model: str = DEFAULT_MODEL) -> list[str]:
     """The same settings as options of the command."""
     return [
         f"--set={section}.{key}={value}"

@@ -60,8 +60,8 @@ def train(
     folder
         Folder of the run; None keeps it in a temporary folder for as long as the run is used.
     model
-        "bert4rec" (the default), a baseline ("pop", "bpr-mf", "ncf", "fpmc", "gru4rec", "gru4rec+", "caser", "sasrec"),
-        or a model that was registered.
+        "bert4rec+" (the default), "bert4rec" (the paper's), a baseline ("pop", "bpr-mf", "ncf", "fpmc", "gru4rec",
+        "gru4rec+", "caser", "sasrec"), or a model that was registered.
     preset
         Named settings to start from. Without one, the usual settings; the number of steps depends on the size of the
         data.
@@ -135,8 +135,9 @@ def train(
         # It may have moved since.
         plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
     else:
-        from bert4rec.settings.config import DEFAULT_MODEL, GivenSettings
+        from bert4rec.settings.config import GivenSettings
         from bert4rec.settings.defaults import DataFacts
+        from bert4rec.settings.sections import DEFAULT_MODEL
 
         model, seed = model or DEFAULT_MODEL, 1 if seed is None else seed
         if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:

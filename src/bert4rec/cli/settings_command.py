@@ -9,20 +9,21 @@ from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.errors import UsageError
 from bert4rec.settings.presets import list_presets
+from bert4rec.settings.sections import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from bert4rec.settings.config import Setting
 
 
 BY_SIZE = (
-    "Without a preset, the size of the data decides training.steps, training.warmup_steps and training.validate_every: "
-    "shown are their largest values; with --data DATASET, those for your data. bert4rec has a learning rate of 0.002 "
-    "up to model.dim=64, and 0.001 above."
+    "Without a preset, settings follow from the data: most of those of bert4rec+; of the others training.steps, "
+    "training.warmup_steps and training.validate_every. Shown is what a large log gets; with --data DATASET, what your "
+    "data gets. bert4rec has a learning rate of 0.002 up to model.dim=64, and 0.001 above."
 )
 
 
 def settings_command(
-    model: str = "bert4rec",
+    model: str = DEFAULT_MODEL,
     *,
     preset: str | None = None,
     data: Path | None = None,
@@ -34,7 +35,7 @@ def settings_command(
     Parameters
     ----------
     model
-        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
+        bert4rec+, bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
     preset
         Show the values of this preset.
     data
@@ -47,7 +48,7 @@ def settings_command(
     from bert4rec.settings.config import list_settings
 
     if markdown:
-        if preset or data or json or model != "bert4rec":
+        if preset or data or json or model != DEFAULT_MODEL:
             raise UsageError(
                 "--markdown prints the settings of all models; it takes no model, --preset, --data or --json."
             )

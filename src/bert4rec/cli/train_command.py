@@ -59,7 +59,8 @@ def train_command(
     output
         Folder of the run.
     model
-        bert4rec, or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec. [default: bert4rec]
+        bert4rec+, bert4rec (the paper's), or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
+        [default: bert4rec+]
     preset
         Settings to start from. Without one, the usual settings; the number of steps depends on the size of the data.
         There are ml-1m, beauty, steam, ml-20m and demo. All but demo also exist with -small (d = 64; bert4rec),

@@ -5,7 +5,8 @@ Needs no torch, so that a mistake in a setting is reported at once.
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -22,8 +23,6 @@ from bert4rec.settings.sections import SECTIONS
 Settings = Mapping[str, object] | Iterable[str]
 """`{"model.dim": 128}`, or texts such as `model.dim=128`."""
 Section = TypeVar("Section")
-DEFAULT_MODEL = "bert4rec"
-"""What is trained and tuned where no model is named."""
 
 
 _PLAIN_WORDS = {
@@ -126,8 +125,7 @@ def list_settings(
         Show the values of this preset.
     dataset
         A dataset or its folder: show the values that a training on it has without a preset. With neither, those of a
-        large log are shown; on a smaller one, `training.steps`, `training.warmup_steps` and `training.validate_every`
-        are smaller.
+        large log are shown; which of them follow from the data is in `settings.defaults`.
     """
     if preset and dataset is not None:
         raise UsageError("`preset` and `dataset` cannot be used together: a preset is the same for all data.")
@@ -149,13 +147,17 @@ def list_settings(
 
 
 def _docstrings(cls: type) -> dict[str, str]:
-    """What stands below each field; nothing for a class whose source cannot be read, as in a notebook."""
+    """What stands below each field, here or in a class that this one extends.
+
+    Nothing for a class whose source cannot be read, as in a notebook.
+    """
     from docstring_parser import parse_from_object
 
-    try:
-        return {part.arg_name: part.description or "" for part in parse_from_object(cls).params}
-    except (OSError, TypeError):
-        return {}
+    found: dict[str, str] = {}
+    for each in filter(is_dataclass, reversed(cls.__mro__)):
+        with suppress(OSError, TypeError):
+            found |= {part.arg_name: part.description or "" for part in parse_from_object(each).params}
+    return found
 
 
 def make_config(model: str, values: Mapping[str, Mapping[str, object]], settings: Settings = ()) -> RunConfig:

@@ -54,6 +54,8 @@ SECTIONS = {
     "bert4rec+": Sections(PlusConfig, Joint),
 }
 """What can be set for each model. `specs.register` adds models."""
+DEFAULT_MODEL = "bert4rec+"
+"""What is trained and tuned where no model is named."""
 
 
 def list_models() -> list[str]:

@@ -99,7 +99,7 @@ def tune(
         request.plan.refuse_changes(model=model, settings=settings, seed=seed)
         request.plan.check_dataset(opened)
     else:
-        from bert4rec.settings.config import DEFAULT_MODEL
+        from bert4rec.settings.sections import DEFAULT_MODEL
 
         request = Request.for_dataset(
             opened, model or DEFAULT_MODEL, settings or (), 1 if seed is None else int(seed)
