@@ -4,8 +4,9 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
-from bert4rec.paper.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
+from bert4rec.paper.experiments.cases import BERT4REC, BEYOND, PAPER_NAMES, PLUS, Case, overall_cases
 from bert4rec.paper.reporting.evidence import Evidence, Line
 from bert4rec.paper.reporting.layout import Row, Table
 from bert4rec.paper.reporting.printed import printed
@@ -21,25 +22,38 @@ def times_table(data: Sequence[Evidence]) -> Table:
     """
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
     rows = []
-    for evidence in data:
-        if passed := _first_pass(evidence):
+    for evidence, case in product(data, (BERT4REC, PLUS)):
+        if passed := _first_pass(evidence, case):
             goal, line, validation = passed
             times = [_since_start(line, each) for each in (validation, line["validations"][-1])]
             device = line["device"] + (", shared" if line["device_shared"] else "")
             cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
-            rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
+            rows.append(Row(f"{evidence.facts.title}, {case.label}, seed {line['seed']}", cells))
     return Table("", columns, rows)
 
 
-def paper_quality_time(evidence: Evidence) -> str:
-    """The time of `times_table`, in one cell."""
-    passed = _first_pass(evidence)
-    return f"{_since_start(*passed[1:])} ({passed[1]['device']})" if passed else "–"
+def paper_quality_time(evidence: Evidence, case: Case) -> str:
+    """The time of `times_table`, in one cell; or, as an upper bound, that of a whole run whose test passes it."""
+    if passed := _first_pass(evidence, case):
+        return f"{_since_start(*passed[1:])} ({passed[1]['device']})"
+    goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
+    whole = [
+        line
+        for selection, line in evidence.stages(case)
+        if is_whole(line, selection) and goal and line["metrics"]["sampled"][GOAL] >= goal
+    ]
+    if not whole:
+        return "–"
+    line = min(whole, key=lambda line: line["command_seconds"])
+    return f"at most {math.ceil(line['command_seconds'])} s ({line['device']})"
 
 
-def _first_pass(evidence: Evidence) -> tuple[float, Line, Line] | None:
-    """The paper's number, the line of the run, and its validation that passed it."""
-    run = evidence.find(BERT4REC, stage="selection", part="valid")
+def _first_pass(evidence: Evidence, case: Case) -> tuple[float, Line, Line] | None:
+    """The paper's number, the line of the run, and its validation that passed it.
+
+    A model that is selected by the mean of both protocols passes it later than by the paper's alone, never earlier.
+    """
+    run = evidence.find(case, stage="selection", part="valid")
     goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
     passed = [
         (goal, line, validation)
@@ -61,7 +75,7 @@ def runs_table(data: Sequence[Evidence]) -> Table:
     devices = Counter(line["device"] for lines in found for line in lines if line)
     usual = max(devices, key=devices.__getitem__, default="")
     rows = [
-        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in SOFTMAX)
+        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in BEYOND)
         for case, lines in zip(cases, found, strict=True)
     ]
     return Table("", [each.facts.title for each in data], rows, corner=f"at most, {usual}")
