@@ -37,7 +37,7 @@ def test_bert4rec_plus_is_no_baseline_and_has_a_statement_of_its_own(tmp_path: P
     assert best_of_nine.evidence.endswith("8 baselines.")
     assert plus.text == "BERT4Rec+ is above every other model by NDCG@10 under both protocols."
     assert plus.verdict == "finding"
-    assert "over BERT4Rec under the paper's protocol" in plus.evidence
+    assert "against BERT4Rec under the paper's protocol" in plus.evidence
 
 
 def test_it_is_told_what_bert4rec_plus_is_not_above(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bert4rec.paper.experiments.cases import (
     asked_by,
     other_ways,
 )
-from bert4rec.paper.reporting.evidence import STANDS, Evidence, SeedResults, Standing
+from bert4rec.paper.reporting.evidence import UNDER, Evidence, SeedResults, Standing
 from bert4rec.paper.reporting.layout import Dumbbells, Figure, Findings, Row, Statement, Table
 from bert4rec.settings.networks import Ask, PlusConfig
 from bert4rec.settings.presets import load_preset
@@ -136,7 +136,7 @@ def _best_way(ways: Mapping[Ask, SeedResults]) -> Statement:
 def _figures(evidence: Evidence, found: Mapping[str, SeedResults]) -> list[Figure]:
     panels = {
         f"NDCG@10 {name}": [(label, run.measured("NDCG@10", protocol)) for label, run in found.items()]
-        for protocol, name in STANDS.items()
+        for protocol, name in UNDER.items()
     }
     caption = f"{evidence.facts.title}: NDCG@10 with 95% intervals."
     return [Figure("beyond", caption, Dumbbells(panels))] if found else []
@@ -149,7 +149,8 @@ BEYOND_THE_PAPER = Experiment(
     "masked items and next items in the same step. It can be asked what comes next by [mask], by the last item, or by "
     "both. The encoder alone learns masked items only, with the training settings of BERT4Rec but without its samples "
     "of prefixes. Joint training alone has the paper's encoder and the settings of BERT4Rec+. Other ways of asking are "
-    "tried on the same weights; intervals count their seeds as if they were not the same, and are wide.",
+    "tried on the same weights; seeds are counted as if they were others, so the intervals of these differences are "
+    "wide.",
     cases,
     lay_out,
     seeds=(1, 2, 3),

@@ -13,7 +13,7 @@ from bert4rec.paper.experiments.cases import (
     overall_cases,
 )
 from bert4rec.paper.reporting.evidence import (
-    STANDS,
+    UNDER,
     Evidence,
     SeedResults,
     Standing,
@@ -149,16 +149,16 @@ def _plus(found: dict[str, SeedResults], rows: int) -> Statement:
     """Whether our own model is above every other row of the table."""
     ours, others = found[PLUS.label], [label for label in found if label != PLUS.label]
     unsure = [label for label in others if not Standing.of(ours, found[label]).is_above_twice]
-    best = {protocol: _best(found, others, "NDCG@10", protocol) for protocol in STANDS}
+    best = {protocol: _best(found, others, "NDCG@10", protocol) for protocol in UNDER}
     gaps = {protocol: compare(ours, found[label], "NDCG@10", protocol) for protocol, label in best.items()}
     leads = "; ".join(
-        f"{told(gap)} over {best[protocol]} {STANDS[protocol]}" for protocol, gap in gaps.items() if gap
+        f"{told(gap)} against {best[protocol]} {UNDER[protocol]}" for protocol, gap in gaps.items() if gap
     )
     doubts = f" Not surely above: {', '.join(unsure)}." if unsure else ""
     return Statement(
         f"BERT4Rec+ is {'not ' if unsure else ''}above every other model by NDCG@10 under both protocols.",
         "finding" if len(found) == rows else "undecided",
-        f"NDCG@10 compared with the best of the others: {leads}.{doubts}",
+        f"Compared with the best of the others: NDCG@10 {leads}.{doubts}",
         ours.at_last_step if unsure else all(found[label].at_last_step for label in best.values()),
     )
 

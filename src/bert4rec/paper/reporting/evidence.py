@@ -27,7 +27,8 @@ from bert4rec.training.results import JUDGED, ranks_path, read_ranks
 Line = Mapping[str, Any]
 SeedUncertainties = Mapping[tuple[str, str], Uncertainty]
 """What is usual for one run on a data set, by protocol and metric."""
-STANDS = {"sampled": "under the paper's protocol", "full": "in full ranking"}
+UNDER = {"sampled": "under the paper's protocol", "full": "in full ranking"}
+"""The protocols, as statements name them."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +107,13 @@ class Standing:
 
     @classmethod
     def of(cls, one: SeedResults, other: SeedResults) -> "Standing":
-        gaps = {protocol: compare(one, other, "NDCG@10", protocol) for protocol in STANDS}
+        gaps = {protocol: compare(one, other, "NDCG@10", protocol) for protocol in UNDER}
         return cls({protocol: gap for protocol, gap in gaps.items() if gap})
 
     @property
     def is_above_twice(self) -> bool:
         """Whether it is surely above under both protocols."""
-        return [gap.direction for gap in self.gaps.values()] == [1] * len(STANDS)
+        return [gap.direction for gap in self.gaps.values()] == [1] * len(UNDER)
 
     @property
     def word(self) -> Literal["above", "below", "neither above nor below"]:
@@ -123,7 +124,7 @@ class Standing:
         return "above" if directions == {1} else "below"
 
     def __str__(self) -> str:
-        gaps = (f"{told(gap)} {STANDS[protocol]}" for protocol, gap in self.gaps.items())
+        gaps = (f"{told(gap)} {UNDER[protocol]}" for protocol, gap in self.gaps.items())
         return f"NDCG@10 {', '.join(gaps)}"
 
 
