@@ -11,6 +11,7 @@ from bert4rec.paper.experiments import figure3, figure4, table3, table4
 from bert4rec.paper.experiments.cases import (
     BERT4REC,
     PAPER_NAMES,
+    PLUS,
     QUICK,
     SMALL_DEFAULT,
     Case,
@@ -70,7 +71,7 @@ def test_jobs_go_seed_by_seed_and_none_twice(make_dataset: MakeDataset) -> None:
     assert all(one.seed <= other.seed for one, other in pairwise(trained))
     table2 = make_jobs([EXPERIMENTS["table2"]], [dataset], (7, 8), quick=False)
     assert {job.seed for job in table2} == {7, 8}
-    assert len(table2) == 22
+    assert len(table2) == 24
 
 
 def test_a_run_is_told_by_data_settings_seed_and_variant_not_by_its_label() -> None:
@@ -101,6 +102,18 @@ def test_a_job_is_done_when_all_that_is_asked_for_is_there() -> None:
     assert job.is_done({result, attention, selection})
     assert replace(job, required=()).is_done({result})
     assert job.is_done({mark_of(job.identity(kind="failure"))})
+
+
+def test_other_ways_of_asking_are_lines_of_their_own_and_measured_whoever_trains_the_run() -> None:
+    (only,) = complete([PLUS], facts_of("beauty"))
+    assert (only.case.measures, only.required) == (("asked", "selection"), ())
+    job = Job(Path(), facts_of("beauty"), only.case, 1, required=("asked",))
+    asked = {mark_of(job.identity(variant=f"asked by {way}")) for way in ("mask", "last")}
+    assert job.wanted == {job.mark, *asked}
+    assert len(job.wanted) == 3
+    by_mask = replace(job, case=replace(job.case, settings=("model.ask=mask",)))
+    assert by_mask.wanted > {mark_of(by_mask.identity(variant="asked by both"))}
+    assert not by_mask.wanted & job.wanted, "a model that was selected by [mask] has other weights"
 
 
 def test_one_mask_is_exactly_one() -> None:

@@ -46,11 +46,11 @@ def test_the_models_of_the_paper_are_a_list_and_a_registered_model_never_joins_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ["POP", "BPR-MF", "NCF", "FPMC", "GRU4Rec", "GRU4Rec+", "Caser", "SASRec"]
-    beyond = ["GRU4Rec+ (softmax)", "SASRec (softmax)"]
+    beyond = ["GRU4Rec+ (softmax)", "SASRec (softmax)", "BERT4Rec+"]
     facts = facts_of("beauty")
     before = {name: experiment.cases(facts) for name, experiment in EXPERIMENTS.items()}
     monkeypatch.setitem(MODELS, "mine", MODELS["sasrec"])
-    assert [case.label for case in overall_cases(facts)] == [*names, *beyond, "BERT4Rec"]
+    assert [case.label for case in overall_cases(facts)] == [*names, "BERT4Rec", *beyond]
     assert {name: experiment.cases(facts) for name, experiment in EXPERIMENTS.items()} == before
     assert list(demo.DEMO_MODELS.values()) == [*names, "BERT4Rec", "BERT4Rec+"]
     for part in ("paper", "demo"):

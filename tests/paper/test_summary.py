@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.errors import DataError
-from bert4rec.paper.experiments.cases import BERT4REC
+from bert4rec.paper.experiments.cases import BERT4REC, PLUS
 from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.reporting.summary import END, MARK, fill, make_parts, update
 from tests.paper.fake import write_results
@@ -54,25 +54,58 @@ def test_its_numbers_are_those_of_the_results(results: Path) -> None:
         assert f"**{run.mean('NDCG@10'):.4f}** ± " in part
         assert f"**{run.mean('HR@10', 'full'):.4f}** ± " in part
         assert "0.1862" in part
-    assert f"| Beauty | 0.1862 | **{run.mean('NDCG@10'):.4f}** ± " in parts["headline"]
+    assert f"| Beauty, BERT4Rec | 0.1862 | **{run.mean('NDCG@10'):.4f}** ± " in parts["headline"]
     assert f"| **{run.mean('NDCG@10', 'full'):.4f}** ± " in parts["headline"]
+    assert parts["headline"].startswith("| NVIDIA H200 | NDCG@10, paper |")
     assert "| 3 | NVIDIA H200 |" in parts["quality"]
-    assert parts["baselines"].count("\n") == 12
+    assert parts["baselines"].count("\n") == 13
     assert "SASRec trained with the exact softmax is above BERT4Rec" in parts["surprises"]
     assert "Table 2: nine models | Beauty | numbers: " in parts["verdicts"]
+
+
+def test_bert4rec_plus_stands_beside_bert4rec_where_it_has_results(results: Path, tmp_path: Path) -> None:
+    parts = make_parts(results)
+    (evidence,) = read_report(results).results.data
+    run = evidence.find(PLUS)
+    assert run
+    number = f"**{run.mean('NDCG@10'):.4f}** ± "
+    assert f"| Beauty, BERT4Rec+ | – | {number}" in parts["headline"]
+    assert parts["quality"].count("| Beauty, BERT4Rec+ | ours, ") == 2
+    assert "| Beauty, BERT4Rec+, seed 1 | 0.1862 | " in parts["times"]
+    assert "| *BERT4Rec+* | 41 s |" in parts["runs"]
+    assert parts["baselines"].splitlines()[-1].startswith("| *BERT4Rec+* | ")
+    lines = (results / "beauty.jsonl").read_text().splitlines(keepends=True)
+    without = [line for line in lines if json.loads(line).get("model") != "bert4rec+"]
+    (tmp_path / "beauty.jsonl").write_text("".join(without))
+    parts = make_parts(tmp_path)
+    assert not any("BERT4Rec+" in parts[name] for name in ("headline", "quality", "times"))
+    assert "| *BERT4Rec+* | – | – | – | – | – | – |" in parts["baselines"]
+
+
+def test_where_no_validation_passes_the_papers_number_the_whole_run_is_a_bound(
+    results: Path, tmp_path: Path
+) -> None:
+    """As where a model is selected by another metric."""
+    lines = [json.loads(line) for line in (results / "beauty.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["validations"] = [{**each, "value": 0.1} for each in line.get("validations", [])]
+    (tmp_path / "beauty.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    parts = make_parts(tmp_path)
+    assert "seed" not in parts["times"]
+    assert parts["headline"].count("| at most 41 s |") == 2
 
 
 def test_time_to_the_paper_s_quality_is_an_upper_bound_where_no_run_had_the_device_to_itself(
     results: Path, tmp_path: Path
 ) -> None:
     parts = make_parts(results)
-    assert "| Beauty, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |" in parts["times"]
-    assert "| 35 s (NVIDIA H200) |" in parts["headline"]
+    assert "| Beauty, BERT4Rec, seed 1 | 0.1862 | 7,000 | 35 s | 35 s | NVIDIA H200 |" in parts["times"]
+    assert "| 35 s |" in parts["headline"]
     text = (results / "beauty.jsonl").read_text()
     (tmp_path / "beauty.jsonl").write_text(text.replace('"device_shared": false', '"device_shared": true'))
     bound = "| 0.1862 | 7,000 | at most 35 s | at most 35 s | NVIDIA H200, shared |"
     assert bound in make_parts(tmp_path)["times"]
-    assert "| at most 35 s (NVIDIA H200) |" in make_parts(tmp_path)["headline"]
+    assert "| at most 35 s |" in make_parts(tmp_path)["headline"]
 
 
 def test_times_of_runs_that_were_interrupted_are_not_told(results: Path, tmp_path: Path) -> None:
@@ -99,7 +132,7 @@ def test_a_whole_run_takes_at_most_the_shortest_of_its_seeds_and_of_what_was_onl
     assert header == "| at most, NVIDIA H200 | Beauty |"
     assert "| Caser | 31 s (a processor) |" in rows
     assert "| *SASRec (softmax)* | 41 s |" in rows
-    assert len(rows) == 11
+    assert len(rows) == 12
 
 
 def test_a_speed_that_was_measured_beside_others_is_not_told(results: Path, tmp_path: Path) -> None:

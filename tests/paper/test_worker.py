@@ -44,7 +44,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def jobs_for(dataset: Dataset) -> list[Job]:
     cases: list[Case] = [
         tiny_case("first", "bert4rec", *LONG, measures=("attention", "selection")),
-        tiny_case("second", "sasrec", *LONG, measures=("selection",)),
+        tiny_case("second", "bert4rec+", *LONG, measures=("asked", "selection")),
         tiny_case("third", "bert4rec", *LONG, variant="without positions"),
     ]
     return [tiny_job(dataset, case) for case in cases]

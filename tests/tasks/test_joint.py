@@ -1,24 +1,36 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import UsageError
 from bert4rec.models.sasrec import SASRec
 from bert4rec.settings.networks import ModelConfig
+from bert4rec.settings.objectives import Joint
+from bert4rec.tasks.cloze import ClozeTask
 from bert4rec.tasks.joint import JointTask
 from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.task import TaskInputs
+from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
-from tests.training.tiny import make_task, random_histories, tiny_config
+from tests.training.tiny import CPU, random_histories, tiny_config
 
 WITHOUT_DROPOUT = tuple(f"model.{place}_dropout=0" for place in ("embedding", "hidden", "attention"))
 
 
 @pytest.fixture
-def joint(make_dataset: MakeDataset) -> JointTask:
+def inputs(make_dataset: MakeDataset) -> TaskInputs:
+    dataset = make_dataset(random_histories())
     config = tiny_config(*WITHOUT_DROPOUT, "objective.next_item_weight=3", model="bert4rec+")
-    task = make_task(make_dataset(random_histories()), config, "bert4rec+")
+    return TaskInputs(dataset, leave_one_out(dataset).training_end("valid"), config, 1, CPU, None)
+
+
+@pytest.fixture
+def joint(inputs: TaskInputs) -> JointTask:
+    task = MODELS["bert4rec+"].make_task(inputs)
     assert isinstance(task, JointTask)
     return task
 
@@ -31,6 +43,21 @@ def test_the_loss_is_that_of_masked_items_plus_the_weighted_one_of_next_items(jo
         hidden = joint.model.encode(batch.tokens, batch.positions, batch.layout)
         losses.append(softmax_cross_entropy(hidden, *joint.model.item_vectors(), batch.targets))
     torch.testing.assert_close(joint.loss(row), losses[0] + 3 * losses[1])
+
+
+def test_without_weight_on_next_items_it_is_the_cloze_task(inputs: TaskInputs, joint: JointTask) -> None:
+    objective = inputs.objective(Joint)
+    alone, cloze = (
+        kind(joint.model, replace(inputs, config=replace(inputs.config, objective=settings)))
+        for kind, settings in (
+            (JointTask, replace(objective, next_item_weight=0.0)),
+            (ClozeTask, objective.cloze),
+        )
+    )
+    assert alone.width == cloze.width < joint.width
+    for mine, plain in zip(alone.block(0)[1], cloze.block(0)[1], strict=True):
+        assert torch.equal(mine, plain)
+        torch.testing.assert_close(alone.loss(mine), cloze.loss(plain))
 
 
 def test_where_a_masked_item_is_asked_for_the_network_sees_only_the_mask(joint: JointTask) -> None:

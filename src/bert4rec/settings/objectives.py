@@ -96,8 +96,9 @@ class Joint(ObjectiveSettings):
     """Share of a sample's items that is masked, rounded, but at least one item. rho in the paper."""
     last_item_share: Share = 0.1
     """Share of the samples in which only the last item is masked, as at test time."""
-    next_item_weight: AboveZero = 1.0
-    """Weight of next-item prediction, where that of masked items is 1."""
+    next_item_weight: ZeroOrMore = 1.0
+    """Weight of next-item prediction, where that of masked items is 1. With 0 only masked items are learned; ask by
+    `mask` then."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
 

@@ -3,7 +3,7 @@
 Masked items are predicted from both sides, next items from what came before. The two halves of a batch go through the
 network together; only attention, which must not see the future in the second half, takes them apart. Predicting the
 next item gives a target at every action, so the network learns fast; predicting masked items keeps it from
-over-fitting and lets it use both sides.
+over-fitting and lets it use both sides. With a weight of 0 the second half is left out.
 """
 
 from typing import ClassVar
@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bert4rec.models.attention import JoinedLayout
+from bert4rec.models.attention import JoinedLayout, Layout
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import Joint, NextItem, ObjectiveSettings
 from bert4rec.tasks.cloze import check_masking, masked_batches
@@ -32,12 +32,12 @@ class JointTask:
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype, joint = model, inputs.dtype, inputs.objective(Joint)
-        self._next_item_weight = joint.next_item_weight
-        self._halves = (
-            masked_batches(inputs, joint.cloze, model.max_length),
+        self._halves, self._weights = [masked_batches(inputs, joint.cloze, model.max_length)], [1.0]
+        if joint.next_item_weight:
             # One item less, because [mask] needs a place: so both questions are about the same items.
-            followed_batches(inputs, NextItem(window_step=joint.window_step), model.max_history),
-        )
+            next_item = NextItem(window_step=joint.window_step)
+            self._halves.append(followed_batches(inputs, next_item, model.max_history))
+            self._weights.append(joint.next_item_weight)
         self._widths = [half.shape.width for half in self._halves]
         self._blocks: list[Block] = [(0, torch.empty(0)) for _ in self._halves]
         self.width = sum(self._widths)
@@ -48,7 +48,7 @@ class JointTask:
         check_masking(model, "JointTask")
 
     def block(self, step: int) -> Block:
-        """The halves side by side, for as many steps as both blocks have."""
+        """The halves side by side, for as many steps as all blocks have."""
         for number, half in enumerate(self._halves):
             first, rows = self._blocks[number]
             if not 0 <= step - first < len(rows):
@@ -58,16 +58,18 @@ class JointTask:
         return begin, torch.cat([rows[begin - first : end - first] for first, rows in self._blocks], dim=1)
 
     def loss(self, batch: Tensor) -> Tensor:
-        masked, followed = (
-            half.shape.read(row)
-            for half, row in zip(self._halves, torch.split(batch, self._widths), strict=True)
-        )
-        layout = JoinedLayout(masked.layout, followed.layout, num_tokens=len(masked.tokens))
-        tokens = torch.cat([masked.tokens, followed.tokens])
-        positions = torch.cat([masked.positions, followed.positions])
+        rows = torch.split(batch, self._widths)
+        halves = [half.shape.read(row) for half, row in zip(self._halves, rows, strict=True)]
+        layout: Layout = halves[0].layout
+        if len(halves) == 2:
+            layout = JoinedLayout(halves[0].layout, halves[1].layout, num_tokens=len(halves[0].tokens))
+        tokens = torch.cat([half.tokens for half in halves])
+        positions = torch.cat([half.positions for half in halves])
         queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
-        at_masks, at_items = queries[: len(masked.targets)], queries[len(masked.targets) :]
         items = self.model.item_vectors()
-        cloze = softmax_cross_entropy(at_masks, *items, masked.targets)
-        next_item = softmax_cross_entropy(at_items, *items, followed.targets)
-        return cloze + self._next_item_weight * next_item
+        asked = torch.split(queries, [len(half.targets) for half in halves])
+        losses = [
+            weight * softmax_cross_entropy(query, *items, half.targets)
+            for weight, query, half in zip(self._weights, asked, halves, strict=True)
+        ]
+        return torch.stack(losses).sum()

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.networks import Ask, PlusConfig
 from bert4rec.settings.presets import load_preset
 from bert4rec.training.specs import MODELS
 
@@ -29,9 +30,10 @@ QUICK = (
 SMALL = "-small"
 """The presets of the paper's sweeps and ablations: d = 64, two layers, two heads."""
 
-Measure = Literal["attention", "selection"]
-"""What is measured on a trained model besides its metrics: its attention (figure 2), or the test metrics of the
-selection stage's model, which never saw the validation items (protocols)."""
+Measure = Literal["asked", "attention", "selection"]
+"""What is measured on a trained model besides its metrics: the test metrics if it is asked in other ways (beyond), its
+attention (figure 2), or the test metrics of the selection stage's model, which never saw the validation items
+(protocols)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Case:
     preset: str = ""
     """Which preset of the family: "", "-small" or "-softmax"."""
     variant: str = ""
-    """What is changed in the model's code: a name of `table5.VARIANTS`."""
+    """What is changed in the model's code: a name of `index.VARIANTS`."""
     task: Literal["train", "speed"] = "train"
     """`speed` only times training, without other runs on the device."""
     measures: tuple[Measure, ...] = ()
@@ -98,6 +100,23 @@ class Case:
     def config(self, family: str, *, quick: bool = False) -> RunConfig:
         """The complete settings on data of this family."""
         return _config(self.model, self.preset_for(family), self.settings, quick)
+
+    def measured_lines(self, measure: Measure, family: str) -> list[dict[str, str]]:
+        """For each line of a measure, the fields that tell it from the run's own result."""
+        if measure == "asked":
+            return [{"variant": asked_by(way)} for way in other_ways(self.config(family))]
+        return [{"kind": "attention"} if measure == "attention" else {"stage": "selection"}]
+
+
+def asked_by(way: Ask) -> str:
+    """The variant that results of a model have which was asked in another way than its own."""
+    return f"asked by {way}"
+
+
+def other_ways(config: RunConfig) -> list[Ask]:
+    """The ways in which a model with these settings can be asked, except its own."""
+    assert isinstance(config.model, PlusConfig)
+    return [way for way in get_args(Ask) if way != config.model.ask]
 
 
 @cache
@@ -141,12 +160,16 @@ SOFTMAX = (
     Case("GRU4Rec+ (softmax)", "gru4rec+", preset="-softmax"),
     Case("SASRec (softmax)", "sasrec", preset="-softmax"),
 )
-"""Not in the paper: a recurrent and an attentive baseline with BERT4Rec's own loss, the exact softmax."""
+"""A recurrent and an attentive baseline with BERT4Rec's own loss, the exact softmax."""
+PLUS = Case("BERT4Rec+", "bert4rec+")
+"""Our own model, with its tuned preset."""
+BEYOND = (*SOFTMAX, PLUS)
+"""Not in the paper: they stand below its nine, are no baselines, and nothing the paper says is about them."""
 
 
 def overall_cases(_facts: DatasetFacts) -> list[Case]:
-    """The nine models of Table 2, and two more rows."""
-    return [*BASELINES, *SOFTMAX, BERT4REC]
+    """The nine models of Table 2, and what stands below them."""
+    return [*BASELINES, BERT4REC, *BEYOND]
 
 
 def small_case(label: str, *settings: str, variant: str = "") -> Case:

@@ -8,14 +8,15 @@ from typing import Any
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.evaluation.judge import judge
-from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, overall_cases
+from bert4rec.paper.experiments.cases import BEYOND, Case, DatasetFacts, Experiment, overall_cases
 from bert4rec.paper.reporting.evidence import Evidence, SeedResults, compare
-from bert4rec.paper.reporting.layout import Figure, Findings, Row, Slopes, Statement, Table, percent
+from bert4rec.paper.reporting.layout import Cell, Figure, Findings, Row, Slopes, Statement, Table, percent
 from bert4rec.training.device import Placement
 from bert4rec.training.run import Run
 
 METRICS = ("HR@10", "NDCG@10", "MRR")
 METRIC = "NDCG@10"
+LABELS_BEYOND = {case.label for case in BEYOND}
 
 
 def cases(facts: DatasetFacts) -> list[Case]:
@@ -78,6 +79,7 @@ def _orders(found: dict[str, SeedResults]) -> Table:
                 found[label].measured(METRIC, "full"),
                 str(full[label]),
             ],
+            beyond=label in LABELS_BEYOND,
         )
         for label in sorted(found, key=lambda label: sampled[label])
     ]
@@ -131,7 +133,8 @@ def _validation_item(
             percent(late.value / early.value - 1) if early.value else "–"
             for early, late in (cells[:2], cells[2:])
         ]
-        rows.append(Row(label, [cells[0], cells[1], shares[0], cells[2], cells[3], shares[1]]))
+        numbers: list[Cell] = [cells[0], cells[1], shares[0], cells[2], cells[3], shares[1]]
+        rows.append(Row(label, numbers, beyond=label in LABELS_BEYOND))
     columns = ["without", "with", "change", "full ranking: without", "with", "change"]
     title = f"{METRIC} on the test items, trained without and with the validation items"
     return Table(title, columns, rows)

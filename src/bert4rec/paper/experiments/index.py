@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from bert4rec.paper.experiments import table5
+from bert4rec.paper.experiments.beyond import BEYOND_THE_PAPER, JOINT_SPEC, PAPERS_ENCODER
 from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
 from bert4rec.paper.experiments.compare_protocols import PROTOCOL_COMPARISON
 from bert4rec.paper.experiments.figure2 import FIGURE2
@@ -11,13 +13,29 @@ from bert4rec.paper.experiments.table1 import TABLE1
 from bert4rec.paper.experiments.table2 import TABLE2
 from bert4rec.paper.experiments.table3 import TABLE3
 from bert4rec.paper.experiments.table4 import TABLE4
-from bert4rec.paper.experiments.table5 import TABLE5
+from bert4rec.training.specs import ModelSpec
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
-    for each in (TABLE1, TABLE2, PROTOCOL_COMPARISON, TABLE3, FIGURE2, FIGURE3, FIGURE4, TABLE4, TABLE5)
+    for each in (
+        TABLE1,
+        TABLE2,
+        PROTOCOL_COMPARISON,
+        TABLE3,
+        FIGURE2,
+        FIGURE3,
+        FIGURE4,
+        TABLE4,
+        table5.TABLE5,
+        BEYOND_THE_PAPER,
+    )
 }
-"""In the order of a report: the paper's, with protocols after the table it is about."""
+"""In the order of a report: the paper's, with protocols after the table it is about, then our own."""
+VARIANTS: dict[str, ModelSpec] = {
+    **{variant: table5.variant_spec(variant) for variant in table5.VARIANTS},
+    PAPERS_ENCODER: JOINT_SPEC,
+}
+"""Name of a variant → what is trained for it."""
 
 
 @dataclass(frozen=True)

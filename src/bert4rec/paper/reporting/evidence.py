@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,14 @@ from bert4rec.evaluation.significance import (
     pooled_uncertainty,
 )
 from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, DatasetFacts
-from bert4rec.paper.reporting.layout import Measured, Verdict
+from bert4rec.paper.reporting.layout import Measured, Verdict, p_text, percent
 from bert4rec.training.results import JUDGED, ranks_path, read_ranks
 
 Line = Mapping[str, Any]
 SeedUncertainties = Mapping[tuple[str, str], Uncertainty]
 """What is usual for one run on a data set, by protocol and metric."""
+UNDER = {"sampled": "under the paper's protocol", "full": "in full ranking"}
+"""The protocols, as statements name them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,42 @@ def compare(
     return compare_samples(*samples, usual=one.usual_for(metric, protocol))
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How one model stands to another by NDCG@10, under the paper's protocol and in full ranking."""
+
+    gaps: Mapping[str, Difference]
+    """By protocol."""
+
+    @classmethod
+    def of(cls, one: SeedResults, other: SeedResults) -> "Standing":
+        gaps = {protocol: compare(one, other, "NDCG@10", protocol) for protocol in UNDER}
+        return cls({protocol: gap for protocol, gap in gaps.items() if gap})
+
+    @property
+    def is_above_twice(self) -> bool:
+        """Whether it is surely above under both protocols."""
+        return [gap.direction for gap in self.gaps.values()] == [1] * len(UNDER)
+
+    @property
+    def word(self) -> Literal["above", "below", "neither above nor below"]:
+        """Above: surely so under one protocol at least, and surely below under none."""
+        directions = {gap.direction for gap in self.gaps.values()} - {0}
+        if len(directions) != 1:
+            return "neither above nor below"
+        return "above" if directions == {1} else "below"
+
+    def __str__(self) -> str:
+        gaps = (f"{told(gap)} {UNDER[protocol]}" for protocol, gap in self.gaps.items())
+        return f"NDCG@10 {', '.join(gaps)}"
+
+
+def told(gap: Difference) -> str:
+    """A difference as a share of the other, with its interval."""
+    low, high = map(percent, gap.shares)
+    return f"{percent(gap.share)} ({low} to {high}, {p_text(gap.p_value)})"
+
+
 def judge_direction(differences: Iterable[Difference | None], expected: int = 1) -> Verdict:
     """On the statement "the one is better (1) or worse (-1) than the other": what all differences say together."""
     directions = [0 if each is None else each.direction for each in differences]
@@ -122,11 +160,20 @@ class Evidence:
     usual: SeedUncertainties = field(default_factory=dict)
 
     def find(
-        self, case: Case, *, stage: str = "refit", part: str = "test", kind: str = "result"
+        self,
+        case: Case,
+        *,
+        stage: str = "refit",
+        part: str = "test",
+        kind: str = "result",
+        variant: str = "",
     ) -> SeedResults | None:
-        """The runs of a case: the same model and exactly the same settings, from any version of the code."""
+        """The runs of a case: the same model and exactly the same settings, from any version of the code.
+
+        `variant` is that of a measure, if it is not the case's own.
+        """
         config = case.config(self.facts.family, quick=self.quick).as_dict()
-        address = _address(kind, case.model, case.variant, config, stage, part)
+        address = _address(kind, case.model, variant or case.variant, config, stage, part)
         by_seed = self.index.get(address, {})
         lines = tuple(by_seed[seed] for seed in sorted(by_seed))
         return SeedResults(self.folder, lines, self.usual) if lines else None

@@ -137,10 +137,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class Dumbbells:
-    """Ours and the paper's, connected, one row for each model."""
+    """Ours and the paper's, connected, one row for each model. Panels side by side have the same models."""
 
-    x_label: str
-    rows: list[tuple[str, Measured]]
+    panels: dict[str, list[tuple[str, Measured]]]
+    """What is measured → its rows."""
 
 
 @dataclass(frozen=True)

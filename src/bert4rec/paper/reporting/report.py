@@ -102,10 +102,11 @@ class Section:
         """Seeds with everything that this experiment needs, or that failed."""
         case = planned.case
         found = [self.evidence.find(case, kind="speed" if case.task == "speed" else "result")]
-        if "selection" in planned.required:
-            found.append(self.evidence.find(case, stage="selection"))
-        if "attention" in planned.required:
-            found.append(self.evidence.find(case, kind="attention"))
+        found += [
+            self.evidence.find(case, **fields)
+            for measure in planned.required
+            for fields in case.measured_lines(measure, self.evidence.facts.family)
+        ]
         failed = self.evidence.find(case, kind="failure")
         return set.intersection(*map(_seeds_of, found)) | _seeds_of(failed)
 

@@ -94,34 +94,35 @@ def _plot_series(axis: Any, series: Series, colour: str) -> None:
 
 
 def _dumbbells(chart: Dumbbells) -> Any:
-    figure, axis = new_figure()
-    figure.set_size_inches(6.4, 0.34 * len(chart.rows) + 1.3)
-    for place, (_, point) in enumerate(reversed(chart.rows)):
-        if point.paper is not None:
-            axis.plot([point.paper, point.value], [place, place], color=QUIET, linewidth=1.5, zorder=1)
-            axis.plot(
-                point.paper,
-                place,
-                "o",
-                color=COLOURS[1],
-                fillstyle="none",
-                label="paper" if not place else None,
-            )
-        _whisker(axis, point, place, "ours" if not place else None)
-    axis.set_yticks(range(len(chart.rows)), [label for label, _ in reversed(chart.rows)])
-    axis.set(xlabel=chart.x_label)
-    axis.set_xlim(left=0)
-    axis.grid(visible=False, axis="y")
-    axis.legend(loc="upper right")
+    figure, axes = new_figure(len(chart.panels))
+    for number, (axis, (x_label, rows)) in enumerate(zip(_as_list(axes), chart.panels.items(), strict=True)):
+        for place, (_, point) in enumerate(rows):
+            _dumbbell(axis, point, place)
+        axis.set_yticks(range(len(rows)), [label if number == 0 else "" for label, _ in rows])
+        axis.invert_yaxis()
+        axis.set(xlabel=x_label)
+        axis.set_xlim(left=max(0, axis.get_xlim()[0]))
+        axis.locator_params(axis="x", nbins=5 if len(chart.panels) > 1 else "auto")
+        axis.grid(visible=False, axis="y")
+        figure.set_size_inches(6.4 if len(chart.panels) == 1 else 9.0, 0.34 * len(rows) + 1.3)
+    first = _as_list(axes)[0]
+    handles, labels = first.get_legend_handles_labels()
+    if "paper" in labels:
+        by_label = dict(zip(labels, handles, strict=True))
+        first.legend(by_label.values(), by_label, loc="upper right")
     return figure
 
 
-def _whisker(axis: Any, point: Measured, place: int, label: str | None) -> None:
+def _dumbbell(axis: Any, point: Measured, place: int) -> None:
+    """Ours with its interval and, if there is one, the paper's."""
+    if point.paper is not None:
+        axis.plot([point.paper, point.value], [place, place], color=QUIET, linewidth=1.5, zorder=1)
+        axis.plot(point.paper, place, "o", color=COLOURS[1], fillstyle="none", label="paper")
     if point.low is not None and point.high is not None:
         axis.plot(
             [point.low, point.high], [place, place], color=COLOURS[0], linewidth=3, alpha=0.35, zorder=2
         )
-    axis.plot(point.value, place, "o", color=COLOURS[0], zorder=3, label=label)
+    axis.plot(point.value, place, "o", color=COLOURS[0], zorder=3, label="ours")
 
 
 def _slopes(chart: Slopes) -> Any:

@@ -10,6 +10,7 @@ from bert4rec.paper.reporting.layout import (
     RULES,
     Cell,
     Measured,
+    Row,
     Statement,
     Table,
     percent,
@@ -38,7 +39,7 @@ td .spread { font-size: .85em; }
 .better, .reproduced { color: var(--good); } .not-reproduced, .contradiction { color: var(--bad); }
 .undecided { color: var(--open); } .finding { color: var(--new); }
 .word { font-weight: 600; white-space: nowrap; }
-.beyond { font-style: italic; }
+.beyond { font-style: italic; } tr.line > * { border-top: 2px solid var(--line); }
 .box { border: 1px solid var(--line); border-left: 5px solid var(--bad); border-radius: 6px; }
 .box { padding: .6rem 1rem; margin: 1rem 0; }
 .box.warning { border-left-color: var(--open); } .box.rules { border-left-color: var(--line); }
@@ -185,8 +186,10 @@ def _absent(report: Report) -> str:
 def _table(table: Table) -> str:
     title = f"<h4>{escape(table.title)}</h4>" if table.title else ""
     heads = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
+    line = _first_below(table)
     rows = "".join(
-        f'<tr><th scope="row"{_beyond(row.beyond)}>{escape(row.label)}</th>{"".join(map(_cell, row.cells))}</tr>'
+        f'<tr{_class_if(row is line, "line")}><th scope="row"{_class_if(row.beyond, "beyond")}>{escape(row.label)}</th>'
+        f"{''.join(map(_cell, row.cells))}</tr>"
         for row in table.rows
     )
     note = f"<p>{escape(table.note)}</p>" if table.note else ""
@@ -194,8 +197,15 @@ def _table(table: Table) -> str:
     return f'{title}<div class="wide"><table>{head}{rows}</table></div>{note}'
 
 
-def _beyond(beyond: bool) -> str:
-    return ' class="beyond"' if beyond else ""
+def _first_below(table: Table) -> Row | None:
+    """Where the paper's rows end, if all that are not in the paper stand below them."""
+    count = sum(row.beyond for row in table.rows)
+    below = table.rows[len(table.rows) - count :]
+    return below[0] if 0 < count < len(table.rows) and all(row.beyond for row in below) else None
+
+
+def _class_if(condition: bool, name: str) -> str:
+    return f' class="{name}"' if condition else ""
 
 
 def _cell(cell: Cell) -> str:

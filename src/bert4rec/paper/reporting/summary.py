@@ -14,7 +14,7 @@ from pathlib import Path
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import METRICS
 from bert4rec.evaluation.protocol import PROTOCOLS
-from bert4rec.paper.experiments.cases import BERT4REC, SOFTMAX, overall_cases
+from bert4rec.paper.experiments.cases import BERT4REC, BEYOND, overall_cases
 from bert4rec.paper.reporting.evidence import Evidence, Line, SeedResults
 from bert4rec.paper.reporting.layout import Row, Table
 from bert4rec.paper.reporting.printed import printed
@@ -22,6 +22,7 @@ from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
 from bert4rec.paper.reporting.summary_speed import (
     GOAL,
+    OURS,
     paper_quality_time,
     recommending_table,
     runs_table,
@@ -79,33 +80,44 @@ def fill(text: str, parts: dict[str, str]) -> str:
 
 
 def headline_table(data: Sequence[Evidence], benches: Sequence[Line]) -> Table:
-    """BERT4Rec in one row a data set: quality beside the paper's, and how fast it is reached."""
+    """BERT4Rec and BERT4Rec+: quality beside the paper's, and how fast it is reached. The device is told once."""
+    found = [
+        (evidence, case, run, theirs)
+        for evidence in data
+        if (theirs := printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label))
+        for case in OURS
+        if (run := evidence.find(case))
+    ]
+    devices = [str(run.lines[0]["device"]) for _, _, run, _ in found]
+    usual = max(devices, key=devices.count, default="")
     rows = []
-    for evidence in data:
-        title, run = evidence.facts.title, evidence.find(BERT4REC)
-        theirs = printed("table2_overall", title, GOAL, BERT4REC.label)
-        if run is None or theirs is None:
-            continue
-        quality = [f"{theirs:.4f}", *(_spread(run, GOAL, protocol) for protocol in PROTOCOLS)]
-        rows.append(Row(title, [*quality, paper_quality_time(evidence), speed_beside_paper(title, benches)]))
+    for evidence, case, run, theirs in found:
+        title, is_papers = evidence.facts.title, case == BERT4REC
+        cells = [
+            f"{theirs:.4f}" if is_papers else "–",
+            *(_spread(run, GOAL, protocol) for protocol in PROTOCOLS),
+            paper_quality_time(evidence, case),
+            speed_beside_paper(title, benches) if is_papers else "–",
+        ]
+        rows.append(Row(f"{title}, {case.label}", [cell.removesuffix(f" ({usual})") for cell in cells]))
     columns = [f"{GOAL}, paper", "ours", "ours, all items", "the paper's level after", "training speed"]
-    return Table("", columns, rows)
+    return Table("", columns, rows, corner=usual)
 
 
 def quality_table(data: Sequence[Evidence]) -> Table:
-    """BERT4Rec with its tuned preset: mean and 95% interval, beside the paper's numbers."""
+    """BERT4Rec and BERT4Rec+ with their tuned presets: mean and 95% interval, beside the paper's numbers."""
     rows = []
     for evidence in data:
-        title, run = evidence.facts.title, evidence.find(BERT4REC)
-        if run is None:
-            continue
+        title, found = evidence.facts.title, [(case, evidence.find(case)) for case in OURS]
         theirs = [printed("table2_overall", title, metric, BERT4REC.label) for metric in SHOWN]
-        if None not in theirs:
+        if None not in theirs and any(run for _, run in found):
             numbers = [f"{value:.4f}" for value in theirs]
-            rows.append(Row(title, [f"paper, {PAPER_LABELS['sampled']}", *numbers, "", ""]))
+            rows.append(
+                Row(f"{title}, {BERT4REC.label}", [f"paper, {PAPER_LABELS['sampled']}", *numbers, "", ""])
+            )
         rows += [
             Row(
-                f"{title}, `{BERT4REC.preset_for(evidence.facts.family)}`",
+                f"{title}, {case.label}",
                 [
                     f"ours, {name}",
                     *(_spread(run, metric, protocol) for metric in SHOWN),
@@ -113,6 +125,8 @@ def quality_table(data: Sequence[Evidence]) -> Table:
                     str(run.lines[0]["device"]),
                 ],
             )
+            for case, run in found
+            if run
             for protocol, name in PAPER_LABELS.items()
         ]
     return Table("", ["protocol", *SHOWN, "seeds", "device"], rows)
@@ -135,7 +149,7 @@ def baselines_table(evidence: Evidence) -> Table:
             *(f"{value:.4f}" if value is not None else "–" for value in theirs),
         ]
         rows.append(
-            Row(case.label, [cells[0], cells[4], cells[1], cells[5], *cells[2:4]], beyond=case in SOFTMAX)
+            Row(case.label, [cells[0], cells[4], cells[1], cells[5], *cells[2:4]], beyond=case in BEYOND)
         )
     columns = ["HR@10", "paper", "NDCG@10", "paper", "HR@10, full", "NDCG@10, full"]
     return Table("", columns, rows, corner=evidence.facts.title)

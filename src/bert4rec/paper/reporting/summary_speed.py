@@ -4,14 +4,17 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
-from bert4rec.paper.experiments.cases import BERT4REC, PAPER_NAMES, SOFTMAX, Case, overall_cases
+from bert4rec.paper.experiments.cases import BERT4REC, BEYOND, PAPER_NAMES, PLUS, Case, overall_cases
 from bert4rec.paper.reporting.evidence import Evidence, Line
 from bert4rec.paper.reporting.layout import Row, Table
 from bert4rec.paper.reporting.printed import printed
 from bert4rec.paper.runs.run_times import is_whole
 
 GOAL = "NDCG@10"
+OURS = (BERT4REC, PLUS)
+"""What is shown beside the paper's BERT4Rec; what has no results is left out."""
 
 
 def times_table(data: Sequence[Evidence]) -> Table:
@@ -21,33 +24,44 @@ def times_table(data: Sequence[Evidence]) -> Table:
     """
     columns = [f"the paper's {GOAL}", "passed at step", "after", "all steps after", "device"]
     rows = []
-    for evidence in data:
-        if passed := _first_pass(evidence):
+    for evidence, case in product(data, OURS):
+        if passed := _first_pass(evidence, case):
             goal, line, validation = passed
             times = [_since_start(line, each) for each in (validation, line["validations"][-1])]
             device = line["device"] + (", shared" if line["device_shared"] else "")
             cells = [f"{goal:.4f}", f"{validation['step']:,}", *times, device]
-            rows.append(Row(f"{evidence.facts.title}, seed {line['seed']}", cells))
+            rows.append(Row(f"{evidence.facts.title}, {case.label}, seed {line['seed']}", cells))
     return Table("", columns, rows)
 
 
-def paper_quality_time(evidence: Evidence) -> str:
-    """The time of `times_table`, in one cell."""
-    passed = _first_pass(evidence)
-    return f"{_since_start(*passed[1:])} ({passed[1]['device']})" if passed else "–"
+def paper_quality_time(evidence: Evidence, case: Case) -> str:
+    """The time of `times_table`, in one cell; or, as an upper bound, that of a whole run, if its test passes it."""
+    if passed := _first_pass(evidence, case):
+        return f"{_since_start(*passed[1:])} ({passed[1]['device']})"
+    run, whole = evidence.find(case), _shortest(evidence, case)
+    if run is None or whole is None or run.mean(GOAL) < _goal(evidence):
+        return "–"
+    return f"at most {math.ceil(whole['command_seconds'])} s ({whole['device']})"
 
 
-def _first_pass(evidence: Evidence) -> tuple[float, Line, Line] | None:
-    """The paper's number, the line of the run, and its validation that passed it."""
-    run = evidence.find(BERT4REC, stage="selection", part="valid")
-    goal = printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label)
+def _first_pass(evidence: Evidence, case: Case) -> tuple[float, Line, Line] | None:
+    """The paper's number, the line of the run, and its validation that passed it.
+
+    A model that is selected by the mean of both protocols passes it later than by the paper's alone, never earlier.
+    """
+    run, goal = evidence.find(case, stage="selection", part="valid"), _goal(evidence)
     passed = [
         (goal, line, validation)
-        for line in (run.lines if run and goal else ())
+        for line in (run.lines if run else ())
         for validation in line["validations"]
         if validation["value"] >= goal and is_whole(line, None)
     ]
     return min(passed, key=lambda one: (one[1]["device_shared"], one[2]["command_seconds"]), default=None)
+
+
+def _goal(evidence: Evidence) -> float:
+    """The paper's number; out of reach if it has none."""
+    return printed("table2_overall", evidence.facts.title, GOAL, BERT4REC.label) or math.inf
 
 
 def _since_start(line: Line, validation: Line) -> str:
@@ -61,7 +75,7 @@ def runs_table(data: Sequence[Evidence]) -> Table:
     devices = Counter(line["device"] for lines in found for line in lines if line)
     usual = max(devices, key=devices.__getitem__, default="")
     rows = [
-        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in SOFTMAX)
+        Row(case.label, [_seconds(line, usual) for line in lines], beyond=case in BEYOND)
         for case, lines in zip(cases, found, strict=True)
     ]
     return Table("", [each.facts.title for each in data], rows, corner=f"at most, {usual}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
 from bert4rec.models.model import make_scorer
-from bert4rec.paper.experiments.table5 import variant_spec
+from bert4rec.paper.experiments.index import VARIANTS
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
@@ -138,7 +138,7 @@ def _try(job: Job, dataset: Dataset, made_up: Dataset, placement: Placement) -> 
     training = config.training
     if training is None:
         return Costs(0.0, 0.0, 0.0)
-    kind = variant_spec(job.case.variant) if job.case.variant else MODELS[job.case.model]
+    kind = VARIANTS[job.case.variant] if job.case.variant else MODELS[job.case.model]
     wanted = training.batch_size
     batch = wanted if kind.knows_users else min(SMALL_BATCH, wanted)
     split = leave_one_out(made_up)
@@ -171,4 +171,5 @@ def _seconds(job: Job, dataset: Dataset, costs: Costs) -> float:
     forecast = Forecast(plan)
     forecast.begin(costs)
     seconds = forecast.seconds_left("selection", 0, plan.config.training.steps)
-    return SECONDS_TO_START + seconds + len(job.case.measures) * costs.judging
+    measured = [job.case.measured_lines(measure, job.facts.family) for measure in job.case.measures]
+    return SECONDS_TO_START + seconds + sum(map(len, measured)) * costs.judging

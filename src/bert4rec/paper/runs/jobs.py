@@ -49,13 +49,13 @@ class Job:
             variant=self.case.variant,
         )
 
-    def identity(self, *, kind: str = "result", stage: str = "refit") -> dict[str, Any]:
+    def identity(self, *, kind: str = "result", stage: str = "refit", variant: str = "") -> dict[str, Any]:
         """The fields by which a line of results is recognised."""
         return {
             "kind": kind,
             **self.facts.identity,
             "model": self.case.model,
-            "variant": self.case.variant,
+            "variant": variant or self.case.variant,
             "config": self.case.config(self.facts.family, quick=self.quick).as_dict(),
             "seed": self.seed,
             "stage": stage,
@@ -71,12 +71,12 @@ class Job:
     @property
     def wanted(self) -> set[str]:
         """The marks of the lines that must be there for the job to be done."""
-        marks = {self.mark}
-        if "attention" in self.required:
-            marks.add(mark_of(self.identity(kind="attention")))
-        if "selection" in self.required:
-            marks.add(mark_of(self.identity(stage="selection")))
-        return marks
+        measured = [
+            mark_of(self.identity(**fields))
+            for measure in self.required
+            for fields in self.case.measured_lines(measure, self.facts.family)
+        ]
+        return {self.mark, *measured}
 
     def is_done(self, marks: set[str]) -> bool:
         """Whether all its lines are among the results, or the same code failed at it before."""

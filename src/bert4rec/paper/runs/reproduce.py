@@ -154,14 +154,14 @@ def reproduce(
     Parameters
     ----------
     names
-        table1 to table5, figure2, figure3, figure4, protocols; one, several, or "all".
+        table1 to table5, figure2, figure3, figure4, protocols, beyond; one, several, or "all".
     data
         Folders of datasets, or names such as "ml-1m". Named data sets are opened in `data_folder`; if they are not
         there, they are downloaded from their publisher and prepared there. By default, all datasets in `data_folder`.
     data_folder
         Where named datasets are.
     seeds
-        By default 1, 2 and 3 for table2 and protocols, and 1 for the others.
+        By default 1, 2 and 3 for table2, protocols and beyond, and 1 for the others.
     minutes
         Start no run that would not finish within this time. Runs that have begun are finished.
     quick

@@ -27,9 +27,10 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import Bert4RecError, DataError
 from bert4rec.evaluation.judge import load_ranks, metrics_of
 from bert4rec.evaluation.protocol import Ranks
+from bert4rec.paper.experiments import beyond, figure2
 from bert4rec.paper.experiments import compare_protocols as protocols
-from bert4rec.paper.experiments import figure2
-from bert4rec.paper.experiments.table5 import variant_spec
+from bert4rec.paper.experiments.cases import Measure, asked_by
+from bert4rec.paper.experiments.index import VARIANTS
 from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
 from bert4rec.training.device import Placement, place
@@ -118,31 +119,43 @@ def perform(job: Job, state: WorkerState, emit: Emit, should_stop: Callable[[], 
 
 def _train(job: Job, state: WorkerState, context: RunContext) -> str:
     dataset = state.dataset(job.path)
-    folder, kind = state.work / job.folder_name, variant_spec(job.case.variant) if job.case.variant else None
+    folder = state.work / job.folder_name
     try:
-        run = train(dataset, folder, job.plan(dataset), context, kind)
+        run = train(dataset, folder, job.plan(dataset), context, VARIANTS.get(job.case.variant))
     except DataError as error:  # It diverged, or the data cannot be split: trying again would not help.
         failure = {"error": str(error), "device": state.placement.name}
         state.ledger.add([{**job.identity(kind="failure"), **failure}])
         shutil.rmtree(folder)
         raise
     valid, test = run.result["lines"]
-    ranks = load_ranks(run.path, "test")
-    test["standard_errors"] = standard_errors(ranks)
-    lines = [valid, test, *(_measure(each, run, state, dataset, test) for each in job.case.measures)]
-    state.ledger.add(lines, {mark_of(test): ranks})
+    ranks = {mark_of(test): load_ranks(run.path, "test")}
+    test["standard_errors"] = standard_errors(ranks[mark_of(test)])
+    lines = [valid, test]
+    for measure in job.case.measures:
+        for line, found in _measure(measure, run, state, dataset, test):
+            lines.append(line)
+            ranks |= {mark_of(line): found} if found else {}
+    state.ledger.add(lines, ranks)
     return f"NDCG@10 {test['metrics']['sampled']['NDCG@10']:.4f}"
 
 
 def _measure(
-    name: str, run: Run, state: WorkerState, dataset: Dataset, test: Mapping[str, Any]
-) -> dict[str, Any]:
+    measure: Measure, run: Run, state: WorkerState, dataset: Dataset, test: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], Ranks | None]]:
+    """The lines of a measure, with the ranks that are kept of them."""
     facts = {key: value for key, value in test.items() if key not in NOT_OF_MEASURES}
-    if name == "attention":
-        return {**facts, **figure2.measure(run, dataset, state.placement)}
-    found = protocols.measure(run, dataset, state.placement)
-    ranks: Ranks = found.pop("ranks")
-    return {**facts, **found, "metrics": metrics_of(ranks), "standard_errors": standard_errors(ranks)}
+    if measure == "attention":
+        yield {**facts, **figure2.measure(run, dataset, state.placement)}, None
+    elif measure == "selection":
+        found = protocols.measure(run, dataset, state.placement)
+        yield {**facts, **_numbers(found.pop("ranks")), **found}, None
+    else:
+        for way, ranks in beyond.measure(run, dataset, state.placement).items():
+            yield {**facts, "variant": asked_by(way), **_numbers(ranks)}, ranks
+
+
+def _numbers(ranks: Ranks) -> dict[str, Any]:
+    return {"metrics": metrics_of(ranks), "standard_errors": standard_errors(ranks)}
 
 
 def _time_speed(job: Job, state: WorkerState, context: RunContext) -> str:
