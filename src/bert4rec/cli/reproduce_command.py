@@ -48,7 +48,7 @@ def reproduce_command(
     Parameters
     ----------
     names
-        table1, table2, table3, table4, table5, figure2, figure3, figure4, protocols; one, several, or all.
+        table1, table2, table3, table4, table5, figure2, figure3, figure4, protocols, beyond; one, several, or all.
     data
         Folders of datasets, or names such as ml-1m, separated by commas. Named data sets are opened in the data folder;
         if they are not there, they are downloaded from their publisher and prepared there.
@@ -56,7 +56,7 @@ def reproduce_command(
     data_folder
         Where named datasets are.
     seeds
-        Separated by commas. [default: 1,2,3 for table2 and protocols, 1 for the others]
+        Separated by commas. [default: 1,2,3 for table2, protocols and beyond, 1 for the others]
     minutes
         Start no run that would not finish within this time. Runs that have begun are finished.
     quick
