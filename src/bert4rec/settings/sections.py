@@ -32,6 +32,8 @@ class Sections:
     model: type[ModelSettings]
     objective: type[ObjectiveSettings] | None
     """None where there is nothing to train."""
+    select_by: str = "NDCG@10"
+    """By what its best weights are chosen, unless the user names something else; see `Criterion`."""
 
     def classes(self) -> dict[str, type]:
         """Section → class; a model that is not trained has the section `model` alone."""
