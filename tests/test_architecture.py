@@ -88,7 +88,7 @@ SEAMS = (
     "settings/objectives.py:ObjectiveSettings",
     "tasks/task.py:Task",
     "tasks/task.py:TaskKind",
-    "training/train.py:Listener",
+    "training/watch.py:Listener",
     "recommend/engine.py:Engine",
 )
 """File and class of each protocol that others may implement."""

@@ -103,7 +103,7 @@ def old_dataset(make_dataset: MakeDataset) -> Dataset:
 @pytest.fixture
 def old_run(old_dataset: Dataset, tmp_path: Path) -> Run:
     run = train_tiny(old_dataset, tmp_path / "old")
-    without(run.path / "config.json", "repeats")
+    without(run.path / "config.json", "repeats", "select_by")
     write_manifest(run.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
     return Run.open(run.path)
 
@@ -124,7 +124,7 @@ def test_a_run_that_was_begun_before_goes_on_as_if_nothing_had_happened(
     train_tiny(old_dataset, whole)
     with pytest.raises(Interrupted):
         train_tiny(old_dataset, resumed, should_stop=after(7))
-    without(resumed / "config.json", "repeats")
+    without(resumed / "config.json", "repeats", "select_by")
     train_tiny(old_dataset, resumed)
     ours, theirs = (load_tensors(folder / "model.safetensors")[0] for folder in (whole, resumed))
     assert all(tensor.equal(theirs[name]) for name, tensor in ours.items())

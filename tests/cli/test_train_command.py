@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from bert4rec.settings.presets import list_presets
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.specs import MODELS
-from bert4rec.training.train import Throughput
+from bert4rec.training.watch import Throughput
 from tests.cli.test_data_commands import bert4rec, write_log
 from tests.conftest import MakeDataset
 from tests.training.tiny import after, random_histories, tiny_config, tiny_options, train_tiny
@@ -64,6 +65,7 @@ def test_a_model_is_trained_by_its_name_and_a_wrong_name_is_refused(dataset: Pat
     short = [setting for setting in SHORT if "max_length" not in setting]
     run = bert4rec("train", dataset, "-o", tmp_path / "run", "--model", "bpr-mf", *short, "--json")
     assert "at most 2 steps;" in run.stderr
+    assert "NDCG@10 on the validation items: 0." in run.stderr
     assert [line["model"] for line in json.loads(run.stdout)] == ["bpr-mf", "bpr-mf"]
     wrong = bert4rec("train", dataset, "-o", tmp_path / "other", "--model", "bpr-fm", *short)
     assert wrong.returncode == 2
@@ -128,8 +130,9 @@ def test_a_chosen_run_is_refitted_and_a_stopped_refit_is_continued(
     make_dataset: MakeDataset, tmp_path: Path
 ) -> None:
     dataset = make_dataset(random_histories()).folder
-    train_command(dataset, output=tmp_path / "chosen", settings=SETTINGS, test=False, device="cpu")
-    train_command(dataset, output=tmp_path / "whole", settings=SETTINGS, device="cpu")
+    options: dict[str, Any] = {"settings": SETTINGS, "select_by": "hr@5:full", "device": "cpu"}
+    train_command(dataset, output=tmp_path / "chosen", test=False, **options)
+    train_command(dataset, output=tmp_path / "whole", **options)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(LiveLine, "progress", lambda *_: os.kill(os.getpid(), signal.SIGINT))
         refit_command(tmp_path / "chosen", output=tmp_path / "final", device="cpu")
@@ -156,17 +159,17 @@ def test_the_help_names_the_presets_that_there_are() -> None:
         assert set(list_presets(model)) == usual | {"demo"} | also
 
 
-def test_a_line_of_progress_tells_all_in_80_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("metric", ["NDCG@10", "NDCG@10:both"])
+def test_a_line_of_progress_tells_all_in_80_columns(monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
     told: list[str] = []
     monkeypatch.setattr("bert4rec.cli.train_command.say", told.append)
     line = LiveLine()
     line.stage("selection", 12_000)
     mark = {"step": 11_000, "loss": 5.12345, "value": 0.5182}
     pace = Throughput(5.12345, samples_per_second=256_000.0, seconds_left=1.1)
-    line.progress("selection", TrainingProgress(11_000, 11_000, 0.5182, history=[mark]), pace)
-    text = "step 11000/12000, loss 5.123, NDCG@10 0.5182, 256,000 samples/s, 0:00:01 left"
+    progress = TrainingProgress(11_000, 11_000, 0.5182, history=[mark], metric=metric)
+    line.progress("selection", progress, pace)
+    text = f"step 11000/12000, loss 5.12, {metric} 0.5182, 256k samples/s, 0:00:01 left"
     assert told[-1] == f"{text}: the best so far"
     assert len(f"⠋ {text}") <= 80
 
@@ -184,7 +187,7 @@ def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyP
         line.progress(
             "selection", TrainingProgress(120), Throughput(5.1, samples_per_second=512.0, seconds_left=90.0)
         )
-        expected = "step 120/800, loss 5.100, 512 samples/s, 0:01:30 left"
+        expected = "step 120/800, loss 5.10, 512 samples/s, 0:01:30 left"
         assert any(told.get(timeout=60) == expected for _ in range(1000))
         line.busy("validating at step 160", 80.0)
         now[0] += 30

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.training import train
 from bert4rec.training.forecast import Costs, Forecast, in_words
 from bert4rec.training.loop import Interrupted, Loop
 from bert4rec.training.run import Plan
@@ -106,7 +105,7 @@ def test_a_run_whose_time_is_told_ends_as_one_whose_time_is_not(
     told = train_tiny(dataset, tmp_path / "told", *LONG_ENOUGH, witness=witness)
     line = r"About \d+ seconds?: at most 120 steps, 2 validations, then a refit\."
     assert [bool(re.fullmatch(line, text)) for text in witness.said].count(True) == 1
-    monkeypatch.setattr(train, "passes_for", lambda _steps: 0)
+    monkeypatch.setattr("bert4rec.training.forecast.passes_for", lambda _steps: 0)
     untold = train_tiny(dataset, tmp_path / "untold", *LONG_ENOUGH)
     for name in ("selection.safetensors", "model.safetensors"):
         assert (told.path / name).read_bytes() == (untold.path / name).read_bytes()

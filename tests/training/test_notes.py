@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.training import train
+from bert4rec.evaluation import criterion
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.run import Stage
+from bert4rec.training.watch import Throughput
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, train_tiny
 
@@ -47,7 +48,7 @@ def test_of_a_processor_nobody_can_tell_whether_it_was_shared(dataset: Dataset, 
 class Timekeeper(Witness):
     left: list[float] = field(default_factory=list)
 
-    def progress(self, stage: Stage, progress: TrainingProgress, pace: train.Throughput) -> None:
+    def progress(self, stage: Stage, progress: TrainingProgress, pace: Throughput) -> None:
         if stage == "selection" and progress.step % 3 == 0:
             self.left.append(pace.seconds_left)
 
@@ -63,7 +64,7 @@ def test_the_time_left_has_all_in_it_that_is_still_to_come(
         return False
 
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(train, "judge_among_negatives", lambda *_: {"NDCG@10": float(let_pass(100.0))})
+    monkeypatch.setattr(criterion, "judge_among_negatives", lambda *_: {"NDCG@10": float(let_pass(100.0))})
     train_tiny(dataset, tmp_path / "run", witness=witness, should_stop=lambda: let_pass(1.0))
     ends = 12.0 + 2 * 100.0
     assert witness.left == pytest.approx([309.0 + ends, 206.0 + ends, 103.0 + ends, ends])

@@ -1,4 +1,4 @@
-"""Training says when its result is likely to be worse than it could be."""
+"""Training says when its result is likely to be worse than it could be, and what the result is worth."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,10 @@ import pytest
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError
+from bert4rec.evaluation.yardsticks import Yardsticks
+from bert4rec.training.advice import Standing
 from tests.conftest import MakeDataset
-from tests.training.tiny import Witness, random_histories, train_tiny
+from tests.training.tiny import Witness, random_histories, tiny_config, train_tiny
 
 POPULARITY = np.geomspace(1, 0.01, 30) / np.geomspace(1, 0.01, 30).sum()
 NO_BETTER = "of recommending the most popular items to everybody"
@@ -28,7 +30,9 @@ def test_a_best_step_among_the_last_is_warned_about(
 ) -> None:
     """The learning rate falls to zero, so the very last validations differ by chance."""
     values = iter([*np.linspace(0.1, 0.9, best_step), *[0.1] * 12])
-    monkeypatch.setattr("bert4rec.training.train.judge_among_negatives", lambda *_: {"NDCG@10": next(values)})
+    monkeypatch.setattr(
+        "bert4rec.evaluation.criterion.judge_among_negatives", lambda *_: {"NDCG@10": next(values)}
+    )
     witness = Witness()
     train_tiny(dataset, tmp_path / "run", "training.validate_every=1", refit=False, witness=witness)
     assert [text for text in witness.warned if UNDER_TRAINED in text and f"at step {best_step} of 12" in text]
@@ -92,3 +96,43 @@ def test_a_model_that_learns_is_not(make_dataset: MakeDataset, tmp_path: Path) -
     more = ("training.steps=300", "training.validate_every=100", "training.learning_rate=0.01")
     train_tiny(dataset, tmp_path / "run", *more, refit=False, witness=witness)
     assert not any(NO_BETTER in text for text in witness.warned)
+
+
+def test_a_model_that_leads_is_told_how_far() -> None:
+    standing = Standing.of("NDCG@10", 0.2401, Yardsticks(0.0770, 0.2330), tiny_config(), best_step=6)
+    assert str(standing) == (
+        "NDCG@10 on the validation items: 0.2401, 1.03 times the 0.2330 of what usually follows the last item, "
+        "3.1 times the 0.0770 of the most popular items."
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "best_step", "model", "hint"),
+    [
+        (0.2, 12, "bert4rec", "It was still getting better: try more than 12 training.steps."),
+        (0.1, 6, "bert4rec", "try more training.steps, or a training.learning_rate below 0.01."),
+        (0.2, 3, "bert4rec", "It over-fits after step 3 of 12: try more model.hidden_dropout."),
+        (0.2, 3, "fpmc", "It over-fits after step 3 of 12: try more training.weight_decay."),
+        (0.2, 6, "bert4rec", "Try another `model`, or search for better settings with `bert4rec tune`."),
+    ],
+)
+def test_a_model_that_does_not_lead_is_told_what_to_try_next(
+    value: float, best_step: int, model: str, hint: str
+) -> None:
+    standing = Standing.of("MRR", value, Yardsticks(0.08, 0.25), tiny_config(model=model), best_step)
+    assert str(standing).endswith(f" of the most popular items. {hint}" if hint[0].isupper() else hint)
+
+
+def test_where_counting_gets_nothing_right_nothing_is_divided_by_it() -> None:
+    standing = Standing.of("HR@1", 0.01, Yardsticks(0.0, 0.0), tiny_config(), best_step=6)
+    assert "0.0100, beside the 0.0000 of what usually follows the last item, beside the" in str(standing)
+
+
+def test_how_the_model_stands_is_said_last_and_kept_with_the_run(dataset: Dataset, tmp_path: Path) -> None:
+    witness = Witness()
+    run = train_tiny(dataset, tmp_path / "run", witness=witness)
+    assert witness.said[-1] == run.notes[-1]
+    standing = run.result["standing"]
+    assert standing["value"] == run.metrics["valid"]["sampled"]["NDCG@10"]
+    assert f"{standing['following']:.4f} of what usually follows" in run.notes[-1]
+    assert train_tiny(dataset, tmp_path / "pop", model="pop").notes == []

@@ -18,7 +18,8 @@ from bert4rec.training.device import Placement
 from bert4rec.training.loop import TrainingProgress
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS
-from bert4rec.training.train import RunContext, Throughput, train
+from bert4rec.training.train import RunContext, train
+from bert4rec.training.watch import Throughput
 
 CPU = torch.device("cpu")
 TRAINING = {

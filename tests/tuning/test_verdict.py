@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.tuning.outcome import TuningTrial
 from bert4rec.tuning.verdict import compare, sentence
 
+USUAL = Criterion("NDCG@10")
 DEFAULT = TuningTrial(0, "complete", 0.4, {}, 1.0, 0.1)
 BEST = TuningTrial(3, "complete", 0.5, {"model.dim": 128}, 1.0, 0.1)
 
@@ -18,8 +20,8 @@ def ranks(seed: int, share_of_hits: float, users: int = 400) -> Ranks:
 
 
 def told(best: float, default: float) -> str:
-    worth = compare([ranks(1, best), ranks(2, best)], [ranks(3, default), ranks(4, default)])
-    return sentence(DEFAULT, BEST, worth, trials=10, seeds=2)
+    worth = compare([ranks(1, best), ranks(2, best)], [ranks(3, default), ranks(4, default)], USUAL)
+    return sentence(DEFAULT, BEST, worth, metric="NDCG@10", trials=10, seeds=2)
 
 
 def test_a_gain_is_told_with_its_interval_its_seeds_and_where_it_was_measured() -> None:
@@ -39,12 +41,12 @@ def test_what_may_be_chance_or_is_worse_is_no_gain(best: float, default: float) 
 def test_the_interval_is_that_of_compare() -> None:
     """Paired over users: the same users fail under both systems, so only the seeds are left to doubt."""
     same = [ranks(1, 0.5), ranks(1, 0.5)]
-    found = compare(same, same)
+    found = compare(same, same, USUAL)
     assert (found.difference, found.low, found.high) == (0, 0, 0)
 
 
 def test_a_best_trial_that_was_not_trained_again_is_called_lucky() -> None:
-    found = sentence(DEFAULT, BEST, None, trials=10, seeds=0)
+    found = sentence(DEFAULT, BEST, None, metric="NDCG@10", trials=10, seeds=0)
     assert "trial 3 has NDCG@10 0.5000, the default 0.4000" in found
     assert "owes part of that to luck" in found
 
@@ -53,4 +55,4 @@ def test_a_best_trial_that_was_not_trained_again_is_called_lucky() -> None:
     ("trials", "words"), [(10, "none of 9 other trials was better"), (1, "nothing else was tried")]
 )
 def test_a_default_that_nothing_beat_is_told(trials: int, words: str) -> None:
-    assert words in sentence(DEFAULT, DEFAULT, None, trials=trials, seeds=0)
+    assert words in sentence(DEFAULT, DEFAULT, None, metric="NDCG@10", trials=trials, seeds=0)

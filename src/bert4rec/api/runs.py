@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison, Systems
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.training.run import Run
-    from bert4rec.training.train import Listener
-    from bert4rec.training.watch import Callback, Track
+    from bert4rec.training.watch import Callback, Listener, Track
 
 
 def train(
@@ -35,6 +34,7 @@ def train(
     seed: int | None = None,
     refit: bool | None = None,
     test: bool | None = None,
+    select_by: str | None = None,
     split: SplitSpec | None = None,
     device: str = "auto",
     compile: bool = True,  # noqa: A002 (the public name)
@@ -80,6 +80,10 @@ def train(
     test
         Refit and look at the test items in the end; True by default. Use False while you are still choosing settings,
         and `run.refit()` when you have chosen.
+    select_by
+        By which metric the best number of steps is chosen on the validation items: "HR@k", "NDCG@k" or "MRR", among
+        the sampled candidates or, followed by ":full", among all items; ":both" takes the geometric mean of the two.
+        By default "NDCG@10", as in the paper.
     split
         How histories are cut for validation and test; None: as the dataset was prepared.
     device
@@ -130,6 +134,7 @@ def train(
             split=split,
             refit=refit,
             test=test,
+            select_by=select_by,
         )
         plan.check_dataset(opened)
         # It may have moved since.
@@ -155,6 +160,7 @@ def train(
             split=split,
             refit=refit is not False,
             test=test is not False,
+            select_by=select_by,
         )
         if minutes is not None and chosen.training:
             from bert4rec.budget.time_plan import plan_minutes

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bert4rec.training.loop import TrainingProgress
     from bert4rec.training.run import Run, Stage
-    from bert4rec.training.train import Throughput
+    from bert4rec.training.watch import Throughput
 
 
 SILENCE = 30.0
@@ -41,6 +41,7 @@ def train_command(
     seed: Seed | None = None,
     refit: bool | None = None,
     test: bool | None = None,
+    select_by: str | None = None,
     split: SplitOptions = SplitOptions(),
     device: str = "auto",
     compile_step: Annotated[bool, Parameter(name="--compile")] = True,
@@ -80,6 +81,9 @@ def train_command(
     test
         Refit and look at the test items in the end. Use --no-test while you are still choosing settings, and
         `bert4rec refit` when you have chosen. [default: --test]
+    select_by
+        The metric that chooses the best number of steps on the validation items: hr@k, ndcg@k or mrr, among the sampled
+        candidates or, as in ndcg@10:full, among all items; ndcg@10:both is the geometric mean. [default: ndcg@10]
     device
         auto, cpu, cuda or cuda:1.
     compile_step
@@ -109,6 +113,7 @@ def train_command(
             seed=seed,
             refit=refit,
             test=test,
+            select_by=select_by,
             split=split.to_spec(),
             device=device,
             compile=compile_step,
@@ -279,10 +284,11 @@ class LiveLine:
     def progress(self, _stage: "Stage", progress: "TrainingProgress", pace: "Throughput") -> None:
         last = progress.history[-1] if progress.history else {}
         is_mark = last.get("step") == progress.step
-        text = f"step {progress.step}/{self._steps}, loss {pace.loss:.3f}, "
+        text = f"step {progress.step}/{self._steps}, loss {pace.loss:.2f}, "
         if progress.best_step:
-            text += f"NDCG@10 {last['value']:.4f}, "
-        text += f"{pace.samples_per_second:,.0f} samples/s"
+            text += f"{progress.metric} {last['value']:.4f}, "
+        speed = pace.samples_per_second
+        text += f"{speed:,.0f} samples/s" if speed < 100_000 else f"{speed / 1000:,.0f}k samples/s"
         self._now = text, pace.seconds_left, time.monotonic()
         if is_mark:
             is_best = progress.best_step == progress.step

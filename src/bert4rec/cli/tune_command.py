@@ -28,6 +28,7 @@ def tune_command(
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     trials: int | None = None,
     seed: Seed | None = None,
+    select_by: str | None = None,
     device: str = "auto",
     compile_step: Annotated[bool, Parameter(name="--compile")] = True,
     resume: Flag = False,
@@ -55,6 +56,8 @@ def tune_command(
         End the search after so many trials, even if there is time.
     seed
         Of the trials and of what is proposed; the fresh seeds are those that follow. [default: 1]
+    select_by
+        What to search by, as in `bert4rec train`.
     device
         auto, cpu, cuda or cuda:1.
     compile_step
@@ -91,6 +94,7 @@ def tune_command(
                 settings=settings,
                 trials=trials,
                 seed=seed,
+                select_by=select_by,
                 device=device,
                 compile=compile_step,
                 resume=resume,

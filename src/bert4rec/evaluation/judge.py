@@ -150,7 +150,12 @@ def judge(
 
 
 def judge_among_negatives(
-    scorer: CandidateScorer, dataset: Dataset, split: Split, part: Part, device_type: str
+    scorer: CandidateScorer,
+    dataset: Dataset,
+    split: Split,
+    part: Part,
+    device_type: str,
+    metrics: Sequence[str] = METRICS,
 ) -> dict[str, float]:
     """Metrics under the paper's protocol alone, which is what validation uses while a model learns."""
     ranks = rank_among_negatives(
@@ -160,7 +165,7 @@ def judge_among_negatives(
         negatives=dataset.negatives("popularity"),
         batch_size=ROWS_PER_BATCH[device_type],
     )
-    return summarise(ranks)
+    return summarise(ranks, metrics)
 
 
 def metrics_of(ranks: Ranks, metrics: Sequence[str] = METRICS) -> Metrics:

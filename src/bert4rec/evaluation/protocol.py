@@ -38,6 +38,10 @@ CandidateScorer = Callable[[NDArray[np.int64], Histories, NDArray[np.int64]], Sc
 """The same for some items only: given [batch, K] item numbers, their scores [batch, K]."""
 
 
+class DivergedError(DataError):
+    """A model's scores are not all numbers."""
+
+
 @dataclass(frozen=True)
 class Ranks:
     """The rank of each target, in the order of the targets; 0 is best."""
@@ -171,7 +175,7 @@ def _check(scores: Scores, users: NDArray[np.int64], expected: tuple[int, ...]) 
     # The maximum is the cheapest pass that cannot miss a NaN: both libraries let it win.
     if math.isnan(scores.max().item()):
         user = next(u for u, row in zip(users, scores, strict=True) if math.isnan(row.max().item()))
-        raise DataError(
+        raise DivergedError(
             f"The model's scores for user {user} are not all numbers (NaN found): it has diverged. "
             "Train it again with a lower learning rate, or go back to an earlier checkpoint."
         )

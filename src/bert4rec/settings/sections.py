@@ -34,6 +34,8 @@ class Sections:
     model: type[ModelSettings]
     objective: type[ObjectiveSettings] | None
     """None where there is nothing to train."""
+    select_by: str = "NDCG@10"
+    """By what its best weights are chosen, unless the user names something else; see `Criterion`."""
 
     def classes(self) -> dict[str, type]:
         """Section → class; a model that is not trained has the section `model` alone."""
@@ -51,7 +53,7 @@ SECTIONS = {
     "caser": Sections(CaserConfig, SkippingPointwise),
     "sasrec": Sections(ModelConfig, NextItem),
     "bert4rec": Sections(ModelConfig, Cloze),
-    "bert4rec+": Sections(PlusConfig, Joint),
+    "bert4rec+": Sections(PlusConfig, Joint, select_by="NDCG@10:both"),
 }
 """What can be set for each model. `specs.register` adds models."""
 DEFAULT_MODEL = "bert4rec+"

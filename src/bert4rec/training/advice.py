@@ -1,18 +1,25 @@
-"""What a selection shows that its user should know: a training that ended too early, or that learned too little."""
+"""What a finished training shows that its user should know: what it is worth, why it may be worth too little, and what
+to try next."""
 
-from bert4rec.data.dataset import Dataset
-from bert4rec.data.splits import Split
-from bert4rec.evaluation.judge import judge_among_negatives
-from bert4rec.models.model import make_scorer
-from bert4rec.models.pop import Pop
-from bert4rec.settings.objectives import TrainingConfig
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-SELECTION_METRIC = "NDCG@10"
-"""Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
+from bert4rec.evaluation.yardsticks import LEARNED, Yardsticks
+from bert4rec.settings.objectives import RunConfig, TrainingConfig
+
 LATE = 0.9
 """Share of the steps after which a best validation suggests that more steps might have given more."""
-LEARNED = 1.5
-"""What a model must reach in multiples of what popularity reaches, or it is likely to have learned nothing else."""
+EARLY = 0.25
+"""Share of the steps up to which a best validation shows that the model over-fits from then on."""
+
+
+def tell_of_restart(restart: Mapping[str, Any]) -> str:
+    """What happened, from an entry of `TrainingProgress.restarts`."""
+    return (
+        f"The {restart['stage']} collapsed at step {restart['step']:,}: {restart['reason']}. It was started over with "
+        f"half the learning rate, {restart['learning_rate']:g}."
+    )
 
 
 def warn_of_few_steps(training: TrainingConfig, best_step: int) -> list[str]:
@@ -25,17 +32,67 @@ def warn_of_few_steps(training: TrainingConfig, best_step: int) -> list[str]:
     ]
 
 
-def warn_of_little_learned(best: float, dataset: Dataset, split: Split) -> list[str]:
+def warn_of_little_learned(metric: str, best: float, popular: float) -> list[str]:
     """A warning if the model is hardly better than popularity.
 
     Weights may collapse until everybody is recommended the same, and the run ends as if nothing were wrong.
     """
-    pop = make_scorer(Pop.fit(dataset, split.training_end("valid")))
-    popular = judge_among_negatives(pop, dataset, split, "valid", "cpu")[SELECTION_METRIC]
     if best >= LEARNED * popular:
         return []
     relation = "not much more than" if best > popular else "no more than" if best == popular else "less than"
     return [
-        f"{SELECTION_METRIC} on the validation items is {best:.4f}, {relation} the {popular:.4f} of recommending the "
+        f"{metric} on the validation items is {best:.4f}, {relation} the {popular:.4f} of recommending the "
         "most popular items to everybody. More training.steps, or a lower training.learning_rate, may help."
     ]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a model stands on the validation items beside what counting alone reaches."""
+
+    metric: str
+    value: float
+    popular: float
+    following: float
+    hint: str
+    """What to try next; empty if the model leads."""
+
+    @classmethod
+    def of(
+        cls, metric: str, value: float, yardsticks: Yardsticks, config: RunConfig, best_step: int
+    ) -> "Standing":
+        """With a hint by what its training shows, where it does not lead."""
+        leads = value > max(yardsticks.popular, yardsticks.following)
+        has_learned = value >= LEARNED * yardsticks.popular
+        hint = "" if leads else _what_to_try(config, best_step, has_learned=has_learned)
+        return cls(metric, value, yardsticks.popular, yardsticks.following, hint)
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.metric} on the validation items: {self.value:.4f}, {_times(self.value, self.following)} of what "
+            f"usually follows the last item, {_times(self.value, self.popular)} of the most popular items."
+        )
+        return f"{told} {self.hint}".rstrip()
+
+
+def _times(value: float, other: float) -> str:
+    """How often the other one fits into a value."""
+    if not other:
+        return f"beside the {other:.4f}"
+    times = value / other
+    return f"{times:.{2 if times < 2 else 1 if times < 10 else 0}f} times the {other:.4f}"
+
+
+def _what_to_try(config: RunConfig, best_step: int, *, has_learned: bool) -> str:
+    """The one thing that is most likely to help a model that does not lead."""
+    training = config.training
+    assert training, "what is not trained stands where it stands"
+    if best_step > LATE * training.steps:
+        return f"It was still getting better: try more than {training.steps:,} training.steps."
+    if not has_learned:
+        rate = training.learning_rate
+        return f"It has learned little: try more training.steps, or a training.learning_rate below {rate:g}."
+    if best_step <= EARLY * training.steps:
+        more = "model.hidden_dropout" if "hidden_dropout" in asdict(config.model) else "training.weight_decay"
+        return f"It over-fits after step {best_step:,} of {training.steps:,}: try more {more}."
+    return "Try another `model`, or search for better settings with `bert4rec tune`."

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, Targets
 from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
-from bert4rec.models.model import ModelScorer
-from bert4rec.training.loop import Loop
+from bert4rec.models.model import ModelScorer, make_scorer
+from bert4rec.training.loop import Loop, TrainingProgress
+from bert4rec.training.progress_log import ProgressLog
 from bert4rec.training.run import Plan, Stage
+from bert4rec.training.watch import Listener, Throughput
 
 MEMORY = 60.0
 """Seconds after which a step counts a third: a stalled second does not show, a lasting slow-down does."""
@@ -86,8 +89,9 @@ class Forecast:
         return not self._steps
 
     def begin(self, costs: Costs) -> None:
+        is_sampled = self._plan.criterion.under == "sampled"
         self._seconds, self._steps = costs.step, 1.0
-        self._validation, self._judging = costs.validation, costs.judging
+        self._validation, self._judging = costs.validation if is_sampled else costs.judging, costs.judging
 
     def learn_steps(self, steps: int, seconds: float) -> None:
         """An average over the last minute or so, of which the older counts ever less."""
@@ -137,3 +141,46 @@ def in_words(seconds: float) -> str:
     if seconds < 5400:
         return f"about {seconds / 60:.0f} minutes"
     return f"about {seconds / 3600:.{0 if seconds > 36_000 else 1}f} hours"
+
+
+@dataclass
+class StageReporter:
+    """Keeps the forecast, the log and the listener up to date while a stage is trained."""
+
+    loop: Loop
+    stage: Stage
+    steps: int
+    forecast: Forecast
+    log: ProgressLog
+    listener: Listener
+
+    def __post_init__(self) -> None:
+        self._learned, self._is_warm = self.loop.progress.step, self.loop.is_warm
+        # A GPU has to compile first, and a single step says little about one that is replayed: it is announced later.
+        self._is_announced = self._is_warm
+
+    def forecast_first(self, dataset: Dataset, targets: Targets, dtype: torch.dtype | None) -> None:
+        """Measure how long the run will take, where that can be done beforehand, and say so."""
+        to_come = self.forecast.steps_left(self.stage, self._learned, self.steps)
+        passes = passes_for(to_come) if self._is_warm else 0
+        if self.forecast.is_blank and passes:
+            scorer = make_scorer(self.loop.task.model, dtype)
+            self.forecast.begin(measure(self.loop, scorer, dataset, targets, passes=passes))
+            self.listener.say(self.forecast.told(self.stage, self._learned, self.steps))
+
+    def report(self, progress: TrainingProgress, loss: float, steps_per_second: float) -> None:
+        """What `Hooks.report` calls."""
+        forecast = self.forecast
+        if steps_per_second and self._is_warm:
+            done = progress.step - self._learned
+            forecast.learn_steps(done, done / steps_per_second)
+            if not self._is_announced and self.stage == "selection":
+                self.listener.say(forecast.told(self.stage, progress.step, self.steps))
+            self._is_announced = True
+        self._learned, self._is_warm = progress.step, self.loop.is_warm
+        if progress.history and progress.history[-1]["step"] == progress.step:
+            forecast.learn_validation(progress.history[-1].get("validation_seconds", 0.0))
+            self.log.write(self.stage, len(progress.restarts) + 1, progress.history)
+        seconds_left = forecast.seconds_left(self.stage, progress.step, self.steps)
+        samples = steps_per_second * self.loop.config.batch_size
+        self.listener.progress(self.stage, progress, Throughput(loss, samples, seconds_left))

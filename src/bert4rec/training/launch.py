@@ -20,8 +20,8 @@ from bert4rec.training.device import place
 from bert4rec.training.plan import Plan, clear_run
 from bert4rec.training.results import append_results
 from bert4rec.training.run import Run
-from bert4rec.training.train import Listener, RunContext, train
-from bert4rec.training.watch import TRACKERS, Callback, Track, Watch, make_tracker
+from bert4rec.training.train import RunContext, train
+from bert4rec.training.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 
 
 class TemporaryFolder:
@@ -79,6 +79,7 @@ def launch(
                 tracker=tracker,
                 should_stop=should_stop,
                 progress=progress,
+                metric=plan.select_by,
             ) as watch,
         ):
             if told:

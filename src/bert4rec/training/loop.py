@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.errors import DataError
+from bert4rec.evaluation.criterion import USUAL
+from bert4rec.evaluation.yardsticks import LEARNED
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -29,6 +31,10 @@ SECONDS_BETWEEN_REPORTS = 1.0
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
 LARGEST_SHARE_OF_CHECKPOINTS = 0.03
 """Of the time. Weights and moments of a large catalogue are hundreds of megabytes."""
+NO_BETTER = 1.1
+"""Up to this multiple of popularity's value, a validation is no better than popularity."""
+LOWER = 0.99
+"""Down to this multiple of what it was two validations before, a loss has fallen."""
 
 
 @dataclass
@@ -43,6 +49,10 @@ class TrainingProgress:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
     """One entry a mark: step, loss, seconds, of a validation its value and seconds, and `Hooks.facts`."""
+    metric: str = USUAL
+    """What is validated, for whoever shows it."""
+    restarts: list[dict[str, Any]] = field(default_factory=list)
+    """How the attempts before this one ended. Each of them has halved the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,8 @@ class Hooks:
     """The value to be maximised, of the model as it is now; None where there is nothing to choose. May raise
     `Interrupted`: it is called again when training is resumed."""
     report: Callable[[TrainingProgress, float, float], None] = lambda *_: None
-    """Gets progress, loss and steps per second of training alone, about once a second and after every validation."""
+    """Gets progress, loss and steps per second of training alone, about once a second and after every validation. It
+    and `validate` may raise `CollapsedError`, which ends the training without a checkpoint."""
     should_stop: Callable[[], bool] = lambda: False
     """Asked before every step; True writes a checkpoint and raises `Interrupted`."""
     facts: Callable[[], dict[str, Any]] = dict
@@ -62,6 +73,35 @@ class Hooks:
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
+
+
+class CollapsedError(Exception):
+    """Training has come to nothing, and the message says how that shows. A lower learning rate may help."""
+
+
+def why_collapsed(progress: TrainingProgress, config: TrainingConfig, popular: float) -> str:
+    """How it shows that a training has come to nothing; empty as long as something may become of it.
+
+    Collapsed weights recommend the same to everybody, and the best of that is popularity, whose value is `popular`.
+    Many a model begins there and leaves after a while, so it is a collapse only where it lasts beyond the warm-up:
+
+    - two validations in a row are no better than popularity after one that was much better, and the loss is higher
+      than it was then; of a model that over-fits it would be lower;
+    - three in a row are no better, half of the steps or all patience is used up, and the loss has stopped falling or
+      has been higher than it was at first; of a model that only learns slowly it falls all the time.
+    """
+    marks = [mark for mark in progress.history if mark["step"] > config.warmup_steps]
+    low = [mark for mark in marks[-3:] if mark["value"] <= NO_BETTER * popular]
+    if len(low) < 2 or low[-2:] != marks[-2:]:
+        return ""
+    last, best = marks[-1], max(marks, key=lambda mark: float(mark["value"]))
+    told = f"{progress.metric} is {last['value']:.4f}, no better than the {popular:.4f} of the most popular items"
+    if best["value"] >= LEARNED * popular and last["loss"] > best["loss"]:
+        return f"{told}, after {best['value']:.4f} at step {best['step']:,}"
+    is_late = last["step"] >= config.steps / 2 or progress.stale >= config.patience
+    losses = [mark["loss"] for mark in progress.history]
+    is_learning = last["loss"] <= LOWER * low[0]["loss"] and max(losses) == losses[0]
+    return told if is_late and len(low) == 3 and not is_learning else ""
 
 
 class Loop:
@@ -75,9 +115,11 @@ class Loop:
         device: torch.device,
         seed: int,
         compile_step: bool = False,
+        progress: TrainingProgress | None = None,
     ) -> None:
+        """A training that begins; its `progress` may bring along what earlier attempts have left."""
         self.task, self.config, self.device = task, config, device
-        self.progress = TrainingProgress()
+        self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
         self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
@@ -120,8 +162,14 @@ class Loop:
         except Interrupted:
             self._checkpoint(checkpoint, tag, clock)
             raise
-        self.progress.seconds = clock.seconds()
+        finally:
+            self.progress.seconds = clock.seconds()
         return self.progress
+
+    @property
+    def learning_rate(self) -> float:
+        """The highest: half of what is configured after one restart, a quarter after two."""
+        return self.config.learning_rate / 2.0 ** len(self.progress.restarts)
 
     @property
     def is_warm(self) -> bool:
@@ -227,7 +275,7 @@ class Loop:
         self._number += 1
         rise = self._number / max(1, self.config.warmup_steps)
         fall = (self.config.steps - self._number + 1) / max(1, self.config.steps - self.config.warmup_steps)
-        self._rate.copy_(self.config.learning_rate * torch.minimum(rise, fall).clamp(0, 1))
+        self._rate.copy_(self.learning_rate * torch.minimum(rise, fall).clamp(0, 1))
         self._optimizer.step()
         self._loss_sum += loss.detach()
 

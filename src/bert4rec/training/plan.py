@@ -12,7 +12,9 @@ from bert4rec.artefact import refuse_existing, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.evaluation.criterion import USUAL, Criterion
 from bert4rec.settings.config import RunConfig, Settings, make_config, read_config
+from bert4rec.settings.sections import SECTIONS
 
 MANIFEST = "run.json"
 SCHEMA = 1
@@ -47,6 +49,8 @@ class Plan:
     """Whether to look at the test items in the end; not while settings are still being chosen."""
     variant: str = ""
     """What was changed in the model's code, if an experiment changed something; see `train`."""
+    select_by: str = USUAL
+    """By what the best weights are chosen on the validation items, as `Criterion` spells it."""
 
     @classmethod
     def for_dataset(
@@ -61,8 +65,9 @@ class Plan:
         refit: bool = True,
         test: bool = True,
         variant: str = "",
+        select_by: str | None = None,
     ) -> "Plan":
-        """A plan for this dataset, split as it was prepared unless `split` says otherwise."""
+        """A plan for this dataset, split as it was prepared, and chosen by what the model goes by, unless given."""
         return cls(
             dataset=str(dataset.path.absolute()) if dataset.path else "",
             dataset_name=dataset.name,
@@ -79,7 +84,13 @@ class Plan:
             refit=refit and test,
             test=test,
             variant=variant,
+            select_by=select_by_of(model, select_by),
         )
+
+    @property
+    def criterion(self) -> Criterion:
+        """What `select_by` says."""
+        return Criterion.parse(self.select_by)
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Refuse to go on with, or to evaluate on, other data than the run was made for."""
@@ -102,8 +113,10 @@ class Plan:
         config, settings
             As in `train`; they must change no setting of the run.
         given
-            `model`, `preset`, `seed`, `split`, `refit` or `test` as in `train`; None was not given.
+            `model`, `preset`, `seed`, `split`, `refit`, `test` or `select_by` as in `train`; None was not given.
         """
+        if isinstance(select_by := given.get("select_by"), str):
+            given["select_by"] = str(Criterion.parse(select_by))
         if given.get("refit") is not None:
             given["refit"] = given["refit"] and self.test
         for name, value in given.items():
@@ -123,6 +136,8 @@ class Plan:
         decisive = replace(self, dataset="", preset=None).as_dict()
         # The candidates tell, and runs that were begun before it was recorded can go on.
         del decisive["repeats"]
+        if self.select_by == USUAL:  # As it was for all, before there was a choice.
+            del decisive["select_by"]
         return hashlib.sha256(json.dumps([stage, decisive], sort_keys=True).encode()).hexdigest()
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,6 +167,11 @@ class Plan:
             return cls.from_dict(values)
         except (AttributeError, ValueError, KeyError, TypeError, UsageError) as error:
             raise DataError(f"{path} is damaged or of another version ({error}).") from error
+
+
+def select_by_of(model: str, given: str | None = None) -> str:
+    """By what the best weights of a model are chosen, in its usual spelling."""
+    return str(Criterion.parse(SECTIONS[model].select_by if given is None else given))
 
 
 def flat(sections: Mapping[str, Mapping[str, object]]) -> dict[str, object]:

@@ -19,17 +19,18 @@ class TrainingHistory(Tabular):
     """How the loss and the validation metric went, step by step."""
 
     entries: list[dict[str, Any]]
-    """One for each validation of the selection and each mark of the refit."""
+    """One for each validation of the selection and each mark of the refit; of attempts that were given up, too."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def to_polars(self) -> "pl.DataFrame":
-        """`stage`, `step`, `loss`, `value` (NDCG@10 on the validation items; none in a refit) and `seconds`."""
+        """`stage`, `attempt`, `step`, `loss`, `value` (on the validation items; none in a refit) and `seconds`."""
         import polars as pl
 
         columns = {
             "stage": pl.String,
+            "attempt": pl.Int64,
             "step": pl.Int64,
             "loss": pl.Float64,
             "value": pl.Float64,
@@ -41,34 +42,44 @@ class TrainingHistory(Tabular):
 
 @dataclass(frozen=True)
 class ProgressLog:
-    """The marks of both stages: step, loss, seconds and, of a validation, its value."""
+    """The marks of both stages, attempt by attempt: step, loss, seconds and, of a validation, its value."""
 
     folder: Path
 
-    def write(self, stage: Stage, history: list[dict[str, Any]]) -> None:
-        """Replace all marks of this stage, behind those of the stage before: a resumed run has each once."""
-        before = self.read("selection") if stage == "refit" else []
-        entries = [*before, *({"stage": stage, **entry} for entry in history)]
-        write_text(self._path, "\n".join(map(json.dumps, entries)))
+    def write(self, stage: Stage, attempt: int, history: list[dict[str, Any]]) -> None:
+        """Replace all marks of this attempt, behind those of what came before: a resumed run has each once."""
 
-    def read(self, stage: Stage) -> list[dict[str, Any]]:
-        """The marks of a stage; none before its first one."""
+        def is_before(mark: dict[str, Any]) -> bool:
+            return mark["attempt"] < attempt if mark["stage"] == stage else stage == "refit"
+
+        marks = [{"stage": stage, "attempt": attempt, **entry} for entry in history]
+        marks = [*filter(is_before, self.entries()), *marks]
+        write_text(self._path, "\n".join(map(json.dumps, marks)))
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All marks, in the order of time."""
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
-            return [entry for entry in map(json.loads, lines) if entry["stage"] == stage]
+            # Older versions made one attempt, and did not say so.
+            return [{"stage": mark["stage"], "attempt": 1, **mark} for mark in map(json.loads, lines)]
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
                 f"{self._path} is damaged ({error}). Start again with `overwrite=True`."
             ) from error
 
+    def read(self, stage: Stage) -> list[dict[str, Any]]:
+        """The marks of a stage, of its last attempt; none before its first one."""
+        marks = [mark for mark in self.entries() if mark["stage"] == stage]
+        return [mark for mark in marks if mark["attempt"] == marks[-1]["attempt"]]
+
     def validations(self) -> list[dict[str, float]]:
         """How the selection went: step, value, and seconds since the run began."""
         names = ("step", "value", "command_seconds")
-        return [{name: entry[name] for name in names} for entry in self.read("selection")]
+        return [{name: mark[name] for name in names} for mark in self.read("selection")]
 
     def seconds(self) -> float:
         """Of training, until the last mark of the selection."""
-        return max((entry["seconds"] for entry in self.read("selection")), default=0.0)
+        return max((mark["seconds"] for mark in self.read("selection")), default=0.0)
 
     @property
     def _path(self) -> Path:

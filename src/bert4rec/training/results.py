@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bert4rec.errors import DataError
+from bert4rec.evaluation.criterion import USUAL
 from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.training.run import Run
@@ -32,6 +33,9 @@ IDENTITY = (*JUDGED, "model", "variant", "config", "seed", "stage", "split")
 def key_of(line: Mapping[str, Any]) -> str:
     """A short name for a result, equal on every machine; results of other code have other keys."""
     identity = [line.get(name) for name in IDENTITY] + [line["versions"]["code"]]
+    # Lines from before there was a choice keep their keys.
+    if (select_by := line.get("select_by", USUAL)) != USUAL:
+        identity.append(select_by)
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -43,7 +43,7 @@ from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.extras import require_exporters, require_torch
 from bert4rec.progress import progress_bar
 from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage, open_dataset
-from bert4rec.training.progress_log import TrainingHistory
+from bert4rec.training.progress_log import ProgressLog, TrainingHistory
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from bert4rec.export.verify import ExportCheck
     from bert4rec.models.model import SequentialModel
     from bert4rec.training.device import Placement
-    from bert4rec.training.train import Listener
-    from bert4rec.training.watch import Callback, Track
+    from bert4rec.training.watch import Callback, Listener, Track
 
 __all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "Weights"]
 
@@ -77,9 +76,7 @@ class Run:
     def __repr__(self) -> str:
         part: Part = "test" if self.plan.test else "valid"
         with suppress(OSError, KeyError):  # A folder that was removed must not break a traceback.
-            found = (
-                f"{metrics['NDCG@10']:.4f} {protocol}" for protocol, metrics in self.metrics[part].items()
-            )
+            found = (f"{each['NDCG@10']:.4f} {protocol}" for protocol, each in self.metrics[part].items())
             return f"<{self._title}, {part} NDCG@10 {', '.join(found)}>"
         return f"<{self._title}>"
 
@@ -127,10 +124,13 @@ class Run:
 
     @property
     def history(self) -> TrainingHistory:
-        """The validations, as a table: step, loss and NDCG@10 on the validation items."""
-        path = self.path / "progress.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return TrainingHistory([json.loads(line) for line in lines])
+        """The validations, as a table: step, loss and the metric that selects, on the validation items."""
+        return TrainingHistory(ProgressLog(self.path).entries())
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the training: whether it collapsed, how it stands beside counting, what to try next."""
+        return list(self.result.get("notes", []))
 
     @property
     def dataset(self) -> Dataset:

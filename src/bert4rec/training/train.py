@@ -9,9 +9,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,55 +26,25 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.leakage import too_little_to_judge, why_nobody
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
-from bert4rec.evaluation.judge import judge, judge_among_negatives, metrics_of, save_ranks
-from bert4rec.evaluation.protocol import Ranks
+from bert4rec.evaluation.judge import judge, load_ranks, metrics_of, save_ranks
+from bert4rec.evaluation.protocol import DivergedError, Ranks
+from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task, TaskInputs
-from bert4rec.training.advice import SELECTION_METRIC, warn_of_few_steps, warn_of_little_learned
+from bert4rec.training.advice import Standing, tell_of_restart, warn_of_few_steps, warn_of_little_learned
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Forecast, measure, passes_for
-from bert4rec.training.loop import Hooks, Interrupted, Loop, TrainingProgress
+from bert4rec.training.forecast import Forecast, StageReporter
+from bert4rec.training.loop import CollapsedError, Hooks, Interrupted, Loop, TrainingProgress, why_collapsed
 from bert4rec.training.progress_log import ProgressLog
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
+from bert4rec.training.watch import Listener
 
-
-@dataclass(frozen=True)
-class Throughput:
-    """How fast training is right now."""
-
-    loss: float
-    """Mean loss since the last mark."""
-    samples_per_second: float
-    seconds_left: float
-    """Until the end of the run, if nothing ends early."""
-
-
-class Listener(Protocol):
-    """Watches a run: a live line, a log, a tracker."""
-
-    def stage(self, stage: Stage, steps: int) -> None:
-        """A stage begins, of at most so many steps."""
-        ...
-
-    def progress(self, stage: Stage, progress: TrainingProgress, pace: Throughput) -> None:
-        """About once a second, and after every validation."""
-        ...
-
-    def busy(self, what: str, seconds_left: float) -> None:
-        """Something other than training has begun that may take minutes."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Something that the user should know."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Something that makes the result doubtful, and what to do about it."""
-        ...
+MOST_RESTARTS = 2
+"""How often a stage that collapses is begun anew, with half the learning rate each time."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +97,8 @@ class _Fitted:
     scorer: ModelScorer
     steps: int
     seconds: float
+    restarts: list[dict[str, Any]]
+    """Attempts that came to nothing; also those of the selection, where a refit follows it."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +115,16 @@ class _Trainer:
 
     def select(self) -> _Fitted:
         """Train with validation and keep the best weights, unless that was done before."""
-        task = self._task("valid")
+        task, training = self._task("valid"), self.plan.config.training
         self._open_folder()
         kept, tag = self.folder / "selection.safetensors", self._tag("selection")
-        scorer = self._scorer(task)
         if not kept.exists():
-            best, best_step = task.model.state_dict(), 0
-            if self.plan.config.training:
-                loop = self._loop(task, self.plan.config.training)
-                progress = self._run(loop, "selection", self.plan.config.training.steps, scorer)
-                best, best_step = loop.best, progress.best_step
-            save_tensors(kept, best, {"tag": tag, "best_step": best_step})
+            best, progress = task.model.state_dict(), TrainingProgress()
+            if training:
+                loop = self._fit(task, "selection", training.steps, training)
+                task, best, progress = loop.task, loop.best, loop.progress
+            found = {"best_step": progress.best_step, "restarts": progress.restarts}
+            save_tensors(kept, best, {"tag": tag, **found})
         weights, state = load_tensors(kept)
         if state.get("tag") != tag:
             raise DataError(f"{kept} belongs to another run: its settings or data differ.")
@@ -160,19 +133,19 @@ class _Trainer:
         task.model.eval()
         for warning in self._warnings(state["best_step"]):
             self.around.listener.warn(warning)
-        return _Fitted("selection", scorer, state["best_step"], self.log.seconds())
+        restarts = state.get("restarts", [])
+        return _Fitted("selection", self._scorer(task), state["best_step"], self.log.seconds(), restarts)
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         task, progress = self._task("test"), TrainingProgress()
-        scorer = self._scorer(task)
-        if self.plan.config.training:
-            progress = self._run(
-                self._loop(task, self.plan.config.training), "refit", selection.steps, scorer
-            )
+        if training := self._training_of(selection):
+            loop = self._fit(task, "refit", selection.steps, training)
+            task, progress = loop.task, loop.progress
         save_tensors(self.folder / "model.safetensors", task.model.state_dict())
         task.model.eval()
-        return _Fitted("refit", scorer, progress.step, progress.seconds)
+        restarts = [*selection.restarts, *progress.restarts]
+        return _Fitted("refit", self._scorer(task), progress.step, progress.seconds, restarts)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
@@ -184,10 +157,30 @@ class _Trainer:
         lines = [self._judge(selection, "valid")]
         if self.plan.test:
             lines.append(self._judge(final, "test"))
-        write_text(self.folder / "result.json", json.dumps({"lines": lines}, indent=2))
+        result: dict[str, Any] = {"lines": lines}
+        if self.plan.config.training:
+            standing = self._standing(selection)
+            self.around.listener.say(str(standing))
+            result["standing"] = asdict(standing)
+            result["notes"] = [*map(tell_of_restart, final.restarts), str(standing)]
+        write_text(self.folder / "result.json", json.dumps(result, indent=2))
         self.dataset.write_items(self.folder / "items.parquet")
         self._forget("refit")
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
+
+    def _standing(self, selection: _Fitted) -> Standing:
+        """How the selected weights stand on the validation items, whose ranks are known by now."""
+        criterion, config = self.plan.criterion, self.plan.config
+        value = criterion.of(metrics_of(load_ranks(self.folder, "valid"), [criterion.metric]))
+        used = replace(config, training=self._training_of(selection))
+        return Standing.of(str(criterion), value, self.yardsticks, used, selection.steps)
+
+    def _training_of(self, selection: _Fitted) -> TrainingConfig | None:
+        """The settings that the selection ended with: each restart halves the learning rate."""
+        training = self.plan.config.training
+        if training is None:
+            return None
+        return replace(training, learning_rate=training.learning_rate / 2 ** len(selection.restarts))
 
     def _open_folder(self) -> None:
         """Not before the task is made: if there is nothing to train on, no folder is left behind."""
@@ -209,10 +202,29 @@ class _Trainer:
         )
         return self.spec.make_task(inputs)
 
-    def _loop(self, task: Task, training: TrainingConfig) -> Loop:
+    def _fit(self, task: Task, stage: Stage, steps: int, training: TrainingConfig) -> Loop:
+        """Train a model. One that collapses is given up, and a fresh one is trained with half the learning rate."""
+        restarts: list[dict[str, Any]] = []
+        seconds = 0.0
+        while True:
+            progress = TrainingProgress(metric=self.plan.select_by, restarts=restarts, seconds=seconds)
+            loop = self._loop(task, training, progress)
+            try:
+                self._run(loop, stage, steps)
+                return loop
+            except CollapsedError as collapse:
+                step, rate, reason = loop.progress.step, loop.learning_rate / 2, str(collapse)
+                restart = {"stage": stage, "step": step, "learning_rate": rate, "reason": reason}
+                restarts, seconds = [*loop.progress.restarts, restart], loop.progress.seconds
+            self.around.listener.warn(tell_of_restart(restart))
+            del task, loop  # A GPU may not have room for both.
+            task = self._task("valid" if stage == "selection" else "test")
+
+    def _loop(self, task: Task, training: TrainingConfig, progress: TrainingProgress) -> Loop:
         device = self.around.placement.device
         compile_step = self.around.compile_step and device.type == "cuda"
-        return Loop(task, training, device=device, seed=self.plan.seed, compile_step=compile_step)
+        seed = self.plan.seed
+        return Loop(task, training, device=device, seed=seed, compile_step=compile_step, progress=progress)
 
     def _scorer(self, task: Task) -> ModelScorer:
         """Checks before each batch whether to stop: a ranking may take minutes."""
@@ -227,34 +239,55 @@ class _Trainer:
 
         return scores
 
-    def _run(self, loop: Loop, stage: Stage, steps: int, scorer: ModelScorer) -> TrainingProgress:
+    def _run(self, loop: Loop, stage: Stage, steps: int) -> None:
         self.around.listener.stage(stage, steps)
         checkpoint, tag = self._checkpoint(stage), self._tag(stage)
-        if checkpoint.exists():
+        # What is there when an attempt follows another belongs to that one.
+        if checkpoint.exists() and not loop.progress.restarts:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Resuming at step {loop.progress.step:,}.")
-        reporter = _StageReporter(self, loop, stage, steps)
-        reporter.forecast_first()
+        scorer, device = self._scorer(loop.task), self.around.placement.device.type
+        reporter = StageReporter(loop, stage, steps, self.forecast, self.log, self.around.listener)
+        reporter.forecast_first(self.dataset, self.split.valid, self.around.placement.dtype)
+        # An experiment shows what becomes of its variant, whatever that is.
+        may_restart = len(loop.progress.restarts) < MOST_RESTARTS and not self.plan.variant
+        is_judged = may_restart and stage == "selection"
+        floor = self.yardsticks.floor(len(self.split.valid)) if is_judged else None
 
         def validate() -> float:
             step = loop.progress.step
             left = self.forecast.seconds_left(stage, step, steps)
             self.around.listener.busy(f"validating at step {step}", left)
-            device = self.around.placement.device.type
-            return judge_among_negatives(scorer, self.dataset, self.split, "valid", device)[SELECTION_METRIC]
+            try:
+                return self.plan.criterion.judge(scorer, self.dataset, self.split, device)
+            except DivergedError as error:
+                if may_restart:
+                    raise CollapsedError("the model's scores are no longer numbers") from error
+                raise
+
+        def report(progress: TrainingProgress, loss: float, steps_per_second: float) -> None:
+            if may_restart and not isfinite(loss):
+                raise CollapsedError("the loss is no longer a number")
+            reporter.report(progress, loss, steps_per_second)
+            if floor is not None and (why := why_collapsed(progress, loop.config, floor)):
+                raise CollapsedError(why)
 
         hooks = Hooks(
             validate=validate if stage == "selection" else None,
-            report=reporter.report,
+            report=report,
             should_stop=self.around.should_stop,
             facts=lambda: {
                 "command_seconds": self.seconds(),
                 "device_shared": self.around.placement.is_shared,
             },
         )
-        progress = loop.run(steps, hooks, checkpoint, tag)
+        loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
-        return progress
+
+    @cached_property
+    def yardsticks(self) -> Yardsticks:
+        """What counting reaches on the validation items."""
+        return Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
 
     def _ranks(self, scorer: ModelScorer, part: Part) -> Ranks:
         items = "validation items" if part == "valid" else "test items"
@@ -278,6 +311,7 @@ class _Trainer:
             "split": part,
             "protocol": str(self.plan.split),
             "repeats": self.plan.repeats,
+            "select_by": self.plan.select_by,
             "users": len(ranks.full),
             "device": self.around.placement.name,
             "device_shared": self._was_shared(fitted.stage),
@@ -285,6 +319,7 @@ class _Trainer:
             "train_seconds": round(fitted.seconds, 2),
             "command_seconds": self.seconds(),
             "resumed": self.is_resumed,
+            "restarts": fitted.restarts,
             "validations": self.log.validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
@@ -309,9 +344,11 @@ class _Trainer:
         return ProgressLog(self.folder)
 
     def _warnings(self, best_step: int) -> list[str]:
-        values, training = [entry["value"] for entry in self.log.read("selection")], self.plan.config.training
-        few_steps = warn_of_few_steps(training, best_step) if training else []
-        return few_steps + (warn_of_little_learned(max(values), self.dataset, self.split) if values else [])
+        values, training = [mark["value"] for mark in self.log.read("selection")], self.plan.config.training
+        if not training or not values:
+            return []
+        little = warn_of_little_learned(self.plan.select_by, max(values), self.yardsticks.popular)
+        return warn_of_few_steps(training, best_step) + little
 
     def _checkpoint(self, stage: Stage) -> Path:
         return self.folder / f"resume-{stage}.safetensors"
@@ -321,49 +358,3 @@ class _Trainer:
 
     def _tag(self, stage: Stage) -> str:
         return self.plan.tag(stage)
-
-
-@dataclass
-class _StageReporter:
-    """Keeps the forecast, the log and the listener up to date while a stage is trained."""
-
-    trainer: _Trainer
-    loop: Loop
-    stage: Stage
-    steps: int
-
-    def __post_init__(self) -> None:
-        self._learned, self._is_warm = self.loop.progress.step, self.loop.is_warm
-        # A GPU has to compile first, and a single step says little about one that is replayed: it is announced later.
-        self._is_announced = self._is_warm
-
-    def forecast_first(self) -> None:
-        """Measure how long the run will take, where that can be done beforehand, and say so."""
-        trainer, forecast = self.trainer, self.trainer.forecast
-        passes = (
-            passes_for(forecast.steps_left(self.stage, self._learned, self.steps)) if self._is_warm else 0
-        )
-        if forecast.is_blank and passes:
-            scorer = make_scorer(self.loop.task.model, trainer.around.placement.dtype)
-            forecast.begin(measure(self.loop, scorer, trainer.dataset, trainer.split.valid, passes=passes))
-            trainer.around.listener.say(forecast.told(self.stage, self._learned, self.steps))
-
-    def report(self, progress: TrainingProgress, loss: float, steps_per_second: float) -> None:
-        """What `Hooks.report` calls."""
-        trainer, forecast = self.trainer, self.trainer.forecast
-        if steps_per_second and self._is_warm:
-            done = progress.step - self._learned
-            forecast.learn_steps(done, done / steps_per_second)
-            if not self._is_announced and self.stage == "selection":
-                trainer.around.listener.say(forecast.told(self.stage, progress.step, self.steps))
-            self._is_announced = True
-        self._learned, self._is_warm = progress.step, self.loop.is_warm
-        if progress.history and progress.history[-1]["step"] == progress.step:
-            forecast.learn_validation(progress.history[-1].get("validation_seconds", 0.0))
-            trainer.log.write(self.stage, progress.history)
-        pace = Throughput(
-            loss,
-            samples_per_second=steps_per_second * self.loop.config.batch_size,
-            seconds_left=forecast.seconds_left(self.stage, progress.step, self.steps),
-        )
-        trainer.around.listener.progress(self.stage, progress, pace)

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
 
 from bert4rec.errors import UsageError
+from bert4rec.evaluation.criterion import USUAL
 from bert4rec.progress import is_notebook, is_shown
 from bert4rec.training.plan import Stage
 
@@ -19,11 +20,45 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.training.loop import TrainingProgress
-    from bert4rec.training.train import Listener, Throughput
 
 log = logging.getLogger("bert4rec")
 Track = Literal["tensorboard", "mlflow"]
 TRACKERS: tuple[Track, ...] = get_args(Track)
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """How fast training is right now."""
+
+    loss: float
+    """Mean loss since the last mark."""
+    samples_per_second: float
+    seconds_left: float
+    """Until the end of the run, if nothing ends early."""
+
+
+class Listener(Protocol):
+    """Watches a run: a live line, a log, a tracker."""
+
+    def stage(self, stage: Stage, steps: int) -> None:
+        """A stage begins, of at most so many steps."""
+        ...
+
+    def progress(self, stage: Stage, progress: "TrainingProgress", pace: Throughput) -> None:
+        """About once a second, and after every validation."""
+        ...
+
+    def busy(self, what: str, seconds_left: float) -> None:
+        """Something other than training has begun that may take minutes."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something that the user should know."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something that makes the result doubtful, and what to do about it."""
+        ...
 
 
 class Tracker(Protocol):
@@ -44,18 +79,20 @@ class TrainingStatus:
     loss: float | None
     """Mean training loss since the last validation."""
     value: float | None
-    """NDCG@10 of the last validation."""
+    """Of the last validation: the metric by which the best weights are chosen."""
     seconds_left: float | None
     """Of all that is still to come, if nothing ends early."""
     message: str | None
     """What has just begun or was just found, in a sentence; None in plain reports of progress."""
+    metric: str = USUAL
+    """What `value` is, such as NDCG@10 or NDCG@10:full."""
 
     def __str__(self) -> str:
         if self.message:
             return self.message
         parts = [f"{self.stage}: step {self.step:,} of {self.steps:,}"]
         parts += [f"loss {self.loss:.3f}"] if self.loss is not None else []
-        parts += [f"NDCG@10 {self.value:.4f}"] if self.value is not None else []
+        parts += [f"{self.metric} {self.value:.4f}"] if self.value is not None else []
         parts += [f"{timedelta(seconds=round(self.seconds_left))} left"] if self.seconds_left else []
         return ", ".join(parts)
 
@@ -76,10 +113,11 @@ class Watch:
         self,
         *,
         callback: Callback | None,
-        listener: "Listener | None",
+        listener: Listener | None,
         tracker: Tracker,
         should_stop: Callable[[], bool] | None,
         progress: bool | None,
+        metric: str,
     ) -> None:
         self._callback, self._listener, self._tracker = callback, listener, tracker
         self._ask, self._stopped = should_stop, False
@@ -90,6 +128,7 @@ class Watch:
         self._loss: float | None = None
         self._value: float | None = None
         self._left: float | None = None
+        self._metric = metric
 
     _line: "Status | None"
 
@@ -135,7 +174,7 @@ class Watch:
             self._listener.stage(stage, steps)
         self._tell()
 
-    def progress(self, stage: Stage, progress: "TrainingProgress", pace: "Throughput") -> None:
+    def progress(self, stage: Stage, progress: "TrainingProgress", pace: Throughput) -> None:
         """Some steps were taken, or a validation was made."""
         last = progress.history[-1] if progress.history else {}
         if last.get("step") == progress.step:
@@ -172,7 +211,7 @@ class Watch:
 
     def _tell(self, message: str | None = None) -> None:
         status = TrainingStatus(
-            self._stage, self._step, self._steps, self._loss, self._value, self._left, message
+            self._stage, self._step, self._steps, self._loss, self._value, self._left, message, self._metric
         )
         if self._line:
             self._line.update(str(status))

@@ -28,13 +28,23 @@ class Request:
     """Settings that the user has chosen."""
 
     @classmethod
-    def for_dataset(cls, dataset: Dataset, model: str, settings: Settings, seed: int) -> "Request":
+    def for_dataset(
+        cls, dataset: Dataset, model: str, settings: Settings, seed: int, select_by: str | None = None
+    ) -> "Request":
         settings = settings if isinstance(settings, Mapping) else list(settings)
         default = choose_config(dataset, model, settings=settings)
         if default.training is None:
             raise UsageError(f"{model} is not trained, so there is nothing to tune. Choose another `model`.")
         plan = Plan.for_dataset(
-            dataset, model, default, preset=None, seed=seed, split=None, refit=False, test=False
+            dataset,
+            model,
+            default,
+            preset=None,
+            seed=seed,
+            split=None,
+            refit=False,
+            test=False,
+            select_by=select_by,
         )
         return cls(plan, tuple(flat(parse_settings(settings))))
 

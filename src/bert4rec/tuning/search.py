@@ -25,6 +25,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.splits import Split, make_split
 from bert4rec.errors import DataError, UsageError, is_out_of_memory
+from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.evaluation.significance import Difference
 from bert4rec.settings.objectives import RunConfig
@@ -37,7 +38,7 @@ from bert4rec.tuning.request import Request
 from bert4rec.tuning.space import Space, shortened
 from bert4rec.tuning.study import JOURNAL, TENTHS, as_told, open_study
 from bert4rec.tuning.trials import GivenUp, Trainer, TrialWatch
-from bert4rec.tuning.verdict import METRIC, compare, least_learned, sentence
+from bert4rec.tuning.verdict import compare, least_learned, sentence
 
 
 class SearchListener(Protocol):
@@ -166,9 +167,14 @@ class Search:
     def split(self) -> Split:
         return make_split(self.dataset, self.request.plan.split)
 
+    @property
+    def _criterion(self) -> Criterion:
+        """What trainings select by, and so what a search goes by."""
+        return self.request.plan.criterion
+
     @cached_property
     def _least(self) -> float:
-        return least_learned(self.dataset, self.split)
+        return least_learned(self.dataset, self.split, self._criterion)
 
     def _is_to_judge(self, best: TuningTrial) -> bool:
         """Whether there is something else than the default, and it has learned enough."""
@@ -245,7 +251,7 @@ class Search:
         _, best = self._default_and_best
         ended = f"given up, {trial.note}" if trial.note else ""
         if trial.value is not None:
-            ended += f"{', at' if ended else ''} {METRIC} {trial.value:.4f}"
+            ended += f"{', at' if ended else ''} {self._criterion} {trial.value:.4f}"
         changes = ", ".join(f"{key.partition('.')[2]}={value}" for key, value in trial.changes.items())
         place = "the best so far" if best.number == trial.number else f"best {best.value:.4f}"
         left = timedelta(seconds=max(0, round(self.budget.left())))
@@ -278,7 +284,7 @@ class Search:
         )
         try:
             ranks = self.trainer.train(self._shortened(self._config_of(trial)), watch, seed)
-            told = f"{METRIC} {watch.best_value:.4f}"
+            told = f"{self._criterion} {watch.best_value:.4f}"
         except DataError as error:  # A model that has diverged finds nothing.
             last = np.full(len(self.split.valid), self.dataset.num_items, np.int32)
             ranks, told = Ranks(last, last), str(error)
@@ -307,7 +313,7 @@ class Search:
         ranks = self._ranks(best), self._ranks(default)
         is_to_judge = self._is_to_judge(best)
         seeds = min(map(len, ranks)) if is_to_judge else 0
-        worth = compare(*ranks) if seeds else None
+        worth = compare(*ranks, self._criterion) if seeds else None
         is_taken = is_to_judge and (worth is None or worth.direction > 0)
         config = self._config_of(best if is_taken else default)
         return Tuning(
@@ -315,7 +321,7 @@ class Search:
             dataset=plan.dataset_name,
             data_checksum=plan.data_checksum,
             model=plan.model,
-            metric=METRIC,
+            metric=str(self._criterion),
             minutes=round(self.budget.spent() / 60, 2),
             steps=self._steps,
             trials=trials,
@@ -332,11 +338,13 @@ class Search:
         (short, whole), (default, best) = self._steps, self._default_and_best
         if (best.value or 0.0) < self._least:
             told = (
-                f"nothing was found, because no trial has learned much more than what is popular ({METRIC} below "
-                f"{self._least:.4f}). The settings are those of the default."
+                f"nothing was found, because no trial has learned much more than what is popular "
+                f"({self._criterion} below {self._least:.4f}). The settings are those of the default."
             )
         else:
-            told = sentence(default, best, worth, trials=len(self._trials), seeds=seeds)
+            told = sentence(
+                default, best, worth, metric=str(self._criterion), trials=len(self._trials), seeds=seeds
+            )
         if short == whole:
             return told[0].upper() + told[1:]
         minutes = math.ceil(MANY * self.plan.whole_seconds / 60)

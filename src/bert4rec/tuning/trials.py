@@ -19,7 +19,7 @@ from bert4rec.settings.objectives import RunConfig
 from bert4rec.training.launch import launch
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.plan import Plan, Stage
-from bert4rec.training.train import Throughput
+from bert4rec.training.watch import Throughput
 from bert4rec.tuning.budget import Costs
 
 MEASURED_EVERY, MEASURED_FOR = 5, 1.0

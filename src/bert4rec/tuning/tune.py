@@ -33,6 +33,7 @@ def tune(
     settings: Mapping[str, object] | Iterable[str] | None = None,
     trials: int | None = None,
     seed: int | None = None,
+    select_by: str | None = None,
     device: str = "auto",
     compile: bool = True,  # noqa: A002 (the public name)
     resume: bool = False,
@@ -66,6 +67,8 @@ def tune(
         End the search after so many trials, even if there is time.
     seed
         Of the trials and of what is proposed; 1 by default. The fresh seeds are those that follow.
+    select_by
+        What to search by, as in `train`.
     device
         "auto", "cpu", "cuda" or "cuda:1".
     compile
@@ -96,13 +99,13 @@ def tune(
         if overwrite:
             raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
         request = Request.load(target)
-        request.plan.refuse_changes(model=model, settings=settings, seed=seed)
+        request.plan.refuse_changes(model=model, settings=settings, seed=seed, select_by=select_by)
         request.plan.check_dataset(opened)
     else:
         from bert4rec.settings.sections import DEFAULT_MODEL
 
         request = Request.for_dataset(
-            opened, model or DEFAULT_MODEL, settings or (), 1 if seed is None else int(seed)
+            opened, model or DEFAULT_MODEL, settings or (), 1 if seed is None else int(seed), select_by
         )
         refuse_search(target, overwrite=overwrite)
     from bert4rec.training.device import place

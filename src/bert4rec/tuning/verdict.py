@@ -10,36 +10,28 @@ import numpy as np
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Split
-from bert4rec.evaluation.judge import judge_among_negatives
-from bert4rec.evaluation.metrics import metric_per_user
+from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.evaluation.significance import Difference, Sample, compare_samples, usual_seed_uncertainty
-from bert4rec.models.model import make_scorer
-from bert4rec.models.pop import Pop
-from bert4rec.training.advice import LEARNED, SELECTION_METRIC
+from bert4rec.evaluation.yardsticks import LEARNED, Yardsticks
 from bert4rec.tuning.outcome import TuningTrial
 
-METRIC = SELECTION_METRIC
-"""What trainings select by, under the paper's protocol, and so what a search goes by."""
 
-
-def compare(best: Sequence[Ranks], default: Sequence[Ranks]) -> Difference:
-    """Best less default, over users and seeds."""
+def compare(best: Sequence[Ranks], default: Sequence[Ranks], criterion: Criterion) -> Difference:
+    """Best less default, over users and seeds, by what trainings select by."""
     first, second = (
-        Sample.of(np.stack([metric_per_user(each.sampled, METRIC) for each in ranks]))
-        for ranks in (best, default)
+        Sample.of(np.stack([criterion.per_user(each) for each in ranks])) for ranks in (best, default)
     )
     return compare_samples(first, second, usual_seed_uncertainty([first, second]))
 
 
-def least_learned(dataset: Dataset, split: Split) -> float:
+def least_learned(dataset: Dataset, split: Split, criterion: Criterion) -> float:
     """What a trial must reach: below, it has learned little but what is popular, and says nothing about settings."""
-    pop = make_scorer(Pop.fit(dataset, split.training_end("valid")))
-    return LEARNED * judge_among_negatives(pop, dataset, split, "valid", "cpu")[METRIC]
+    return LEARNED * Yardsticks.measure(dataset, split, criterion).popular
 
 
 def sentence(
-    default: TuningTrial, best: TuningTrial, worth: Difference | None, *, trials: int, seeds: int
+    default: TuningTrial, best: TuningTrial, worth: Difference | None, *, metric: str, trials: int, seeds: int
 ) -> str:
     """What the best of so many trials is worth, and how sure that is."""
     if best.number == 0:
@@ -47,17 +39,17 @@ def sentence(
         return f"no better than the default: {tried}. The settings are those of the default."
     if worth is None:
         return (
-            f"trial {best.number} has {METRIC} {best.value:.4f}, the default {default.value:.4f}. As the best of "
+            f"trial {best.number} has {metric} {best.value:.4f}, the default {default.value:.4f}. As the best of "
             f"{trials:,}, it owes part of that to luck, and it was not trained again with another seed."
         )
     told = f"95% interval {worth.low:+.4f} to {worth.high:+.4f}, {seeds} fresh seed{'s' * (seeds > 1)} each"
     if worth.direction <= 0:
         return (
-            f"no better than the default: trial {best.number} differs by {worth.difference:+.4f} {METRIC} ({told}). "
+            f"no better than the default: trial {best.number} differs by {worth.difference:+.4f} {metric} ({told}). "
             "The settings are those of the default."
         )
     more = f" ({worth.share:+.1%})" if worth.base else ""
     return (
-        f"better than the default by {worth.difference:.4f} {METRIC}{more}: {told}, on the validation items, which "
+        f"better than the default by {worth.difference:.4f} {metric}{more}: {told}, on the validation items, which "
         "were searched by. Expect a little less elsewhere."
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.evaluation.criterion import USUAL
 from bert4rec.evaluation.metrics import METRICS, metric_per_user
 from bert4rec.evaluation.significance import (
     NONE,
@@ -22,6 +23,7 @@ from bert4rec.evaluation.significance import (
 )
 from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, DatasetFacts
 from bert4rec.paper.reporting.layout import Measured, Verdict, p_text, percent
+from bert4rec.training.plan import select_by_of
 from bert4rec.training.results import JUDGED, ranks_path, read_ranks
 
 Line = Mapping[str, Any]
@@ -173,7 +175,9 @@ class Evidence:
         `variant` is that of a measure, if it is not the case's own.
         """
         config = case.config(self.facts.family, quick=self.quick).as_dict()
-        address = _address(kind, case.model, variant or case.variant, config, stage, part)
+        address = _address(
+            kind, case.model, variant or case.variant, config, stage, part, select_by_of(case.model)
+        )
         by_seed = self.index.get(address, {})
         lines = tuple(by_seed[seed] for seed in sorted(by_seed))
         return SeedResults(self.folder, lines, self.usual) if lines else None
@@ -200,9 +204,9 @@ class Evidence:
 
 
 def _address(
-    kind: str, model: str, variant: str, config: Mapping[str, Any], stage: str, part: str
+    kind: str, model: str, variant: str, config: Mapping[str, Any], stage: str, part: str, select_by: str
 ) -> tuple[str, ...]:
-    return kind, model, variant, json.dumps(config, sort_keys=True), stage, part
+    return kind, model, variant, json.dumps(config, sort_keys=True), stage, part, select_by
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,8 @@ def _evidence(folder: Path, judged: tuple[str, ...], lines: list[Line], *, quick
             titles |= line["titles"]
         else:
             names = ("model", "variant", "config", "stage", "split")
-            index[_address(kind, *(line.get(name, "") for name in names))][line["seed"]] = line
+            values = (*(line.get(name, "") for name in names), line.get("select_by", USUAL))
+            index[_address(kind, *values)][line["seed"]] = line
     family = statistics.get("family", name)
     if family not in PAPER_NAMES:
         return None

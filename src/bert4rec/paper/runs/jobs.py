@@ -10,8 +10,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
 from bert4rec.paper.experiments.index import complete
 from bert4rec.training.code_mark import code_checksum
+from bert4rec.training.plan import Plan, select_by_of
 from bert4rec.training.results import key_of
-from bert4rec.training.run import Plan
 
 
 def mark_of(line: Mapping[str, Any]) -> str:
@@ -60,6 +60,7 @@ class Job:
             "seed": self.seed,
             "stage": stage,
             "split": "test",
+            "select_by": select_by_of(self.case.model),
             "versions": {"code": code_checksum()},
         }
 
