@@ -9,13 +9,14 @@ import torch
 
 import bert4rec
 from bert4rec.budget.pace import Pace
-from bert4rec.budget.time_plan import TimeBudget, plan_minutes
+from bert4rec.budget.time_plan import TimeBudget, plan_minutes, usual_minutes
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.settings.config import GivenSettings
 from bert4rec.settings.defaults import LARGE
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import RunConfig
+from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
 from bert4rec.training.forecast import Costs
 from bert4rec.training.plan import Plan
@@ -174,7 +175,7 @@ def test_a_run_with_time_enough_ends_as_one_without_a_limit(dataset: Dataset, tm
     heard: list[str] = []
     settings = {
         f"{section}.{key}": value
-        for section, values in SETTINGS["bert4rec"].items()
+        for section, values in SETTINGS[DEFAULT_MODEL].items()
         for key, value in values.items()
     }
     limited = bert4rec.train(
@@ -188,6 +189,28 @@ def test_a_run_with_time_enough_ends_as_one_without_a_limit(dataset: Dataset, tm
     assert heard[0].startswith("60 minutes: 12 steps, width 16, a validation every 3 steps; about ")
     for name in ("selection.safetensors", "model.safetensors"):
         assert (limited.path / name).read_bytes() == (free.path / name).read_bytes()
+
+
+def test_where_nobody_asked_for_a_limit_a_large_log_gets_one_on_a_cpu() -> None:
+    card = Placement(torch.device("cuda"), None)
+    here, free = Placement(CPU, None), GivenSettings.read(DEFAULT_MODEL)
+    assert usual_minutes(free, ML_1M, here) == 15
+    assert usual_minutes(free, ML_1M, card) is None
+    assert usual_minutes(free, replace(ML_1M, actions=40_000), here) is None
+    for given in (
+        GivenSettings.read(DEFAULT_MODEL, "ml-1m"),
+        GivenSettings.read(DEFAULT_MODEL, settings={"training.steps": 9}),
+        GivenSettings.read("sasrec"),
+    ):
+        assert usual_minutes(given, ML_1M, here) is None
+
+
+def test_a_limit_that_nobody_asked_for_never_keeps_a_training_from_beginning(dataset: Dataset) -> None:
+    given = GivenSettings.read("bert4rec")
+    budget = TimeBudget(0.5, plan_of(dataset, given), given, ML_1M, lambda: PASSED, is_strict=False)
+    config, told = budget.fit(pace_of)
+    assert sizes(config)[:3] == (32, 1, 100)
+    assert told.startswith("0.5 minutes: 100 steps (instead of 7,078), width 32 (instead of 64)")
 
 
 def test_a_model_that_only_counts_needs_no_plan(dataset: Dataset, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from bert4rec.data.splits import make_split
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.judge import judge, metrics_of
+from bert4rec.evaluation.protocol import Ranks
 from bert4rec.settings.sections import SECTIONS
 from tests.conftest import MakeDataset
 from tests.training.tiny import random_histories
@@ -39,10 +40,23 @@ def test_what_is_none_is_refused_with_an_example(text: str) -> None:
         Criterion.parse(text)
 
 
-def test_each_model_goes_by_the_metric_of_the_paper() -> None:
-    assert {name: sections.select_by for name, sections in SECTIONS.items()} == dict.fromkeys(
-        SECTIONS, "NDCG@10"
-    )
+def test_each_model_of_the_paper_goes_by_its_metric_and_our_own_by_both_protocols() -> None:
+    assert {name: sections.select_by for name, sections in SECTIONS.items()} == {
+        **dict.fromkeys(SECTIONS, "NDCG@10"),
+        "bert4rec+": "NDCG@10:both",
+    }
+
+
+def test_the_mean_over_users_is_the_value_also_of_a_geometric_mean() -> None:
+    rng = np.random.default_rng(1)
+    ranks = Ranks(*(rng.integers(0, 30, 200).astype(np.int32) for _ in range(2)))
+    for text in ("ndcg@10", "hr@5:full", "ndcg@10:both", "mrr:both"):
+        criterion = Criterion.parse(text)
+        assert criterion.per_user(ranks).mean() == pytest.approx(
+            criterion.of(metrics_of(ranks, [criterion.metric]))
+        )
+    never = Ranks(np.full(9, 99, np.int32), np.zeros(9, np.int32))
+    assert not Criterion.parse("ndcg@10:both").per_user(never).any()
 
 
 def test_both_is_the_geometric_mean() -> None:

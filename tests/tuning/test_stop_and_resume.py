@@ -15,6 +15,7 @@ import bert4rec
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.settings.config import read_config
+from bert4rec.settings.sections import DEFAULT_MODEL
 from tests.conftest import MakeDataset
 from tests.training.tiny import TRAINING, random_histories
 
@@ -59,7 +60,7 @@ def test_a_search_that_was_killed_and_interrupted_keeps_what_it_found_and_goes_o
         running.send_signal(signal.SIGKILL)
     kept = (folder / "trials.jsonl").read_text().splitlines()
     assert len(kept) >= 3
-    read_config("bert4rec", folder / "settings.toml")
+    read_config(DEFAULT_MODEL, folder / "settings.toml")
     with pytest.raises(
         UsageError, match=r"holds an unfinished search\. Continue it with `resume=True`, or start"
     ):

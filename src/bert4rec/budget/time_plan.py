@@ -14,6 +14,7 @@ from bert4rec.settings.config import GivenSettings
 from bert4rec.settings.defaults import DataFacts
 from bert4rec.settings.objectives import RunConfig, TrainingConfig
 from bert4rec.settings.presets import Values
+from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
 from bert4rec.training.forecast import Forecast, in_words
 from bert4rec.training.plan import Plan
@@ -31,6 +32,15 @@ FEWEST_STEPS = 100
 """Below, nothing is learned that is worth waiting for."""
 NARROWEST = 32
 """Narrower still is hardly faster."""
+CPU_MINUTES, SMALL_LOG = 15.0, 50_000
+"""How long a training may take on a CPU where nobody has said, and up to how many actions it takes less anyway."""
+
+
+def usual_minutes(given: GivenSettings, facts: DataFacts, placement: Placement) -> float | None:
+    """The limit where nobody has set one: that of the default model on a CPU, if its settings follow from the data."""
+    is_free = given.model == DEFAULT_MODEL and not given.preset and not given.has("training", "steps")
+    is_long = placement.device.type == "cpu" and facts.actions > SMALL_LOG
+    return CPU_MINUTES if is_free and is_long else None
 
 
 def plan_minutes(
@@ -42,8 +52,13 @@ def plan_minutes(
     *,
     compile_step: bool,
     began: float,
+    is_asked: bool = True,
 ) -> tuple[Plan, str]:
-    """The same plan with settings that fit into so many minutes from `began` on, and what was planned in words."""
+    """The same plan with settings that fit into so many minutes from `began` on, and what was planned in words.
+
+    If nobody asked for a limit, the smallest plan is taken where nothing fits, and what fits as it is needs no
+    words.
+    """
     dataset.verify()
     split = make_split(dataset, plan.split)
     if not len(split.valid):  # Nothing to measure by; `train` says why it cannot begin.
@@ -55,8 +70,11 @@ def plan_minutes(
             config, plan, dataset, split, placement, compile_step=compile_step, seconds=seconds
         )
 
-    budget = TimeBudget(minutes, plan, given, DataFacts.of(dataset), lambda: time.perf_counter() - began)
+    facts = DataFacts.of(dataset)
+    budget = TimeBudget(minutes, plan, given, facts, lambda: time.perf_counter() - began, is_asked)
     config, told = budget.fit(pace_of)
+    if not is_asked:
+        told = f"{told} `minutes` sets another limit." if config != plan.config else ""
     return replace(plan, config=config), told
 
 
@@ -71,6 +89,8 @@ class TimeBudget:
     facts: DataFacts
     passed: Callable[[], float]
     """Seconds that are gone already."""
+    is_strict: bool = True
+    """Whether to refuse where nothing fits; otherwise the smallest plan is taken."""
 
     def fit(self, pace_of: Callable[[RunConfig], Pace]) -> tuple[RunConfig, str]:
         """Settings that fit, and a few words on them.
@@ -89,8 +109,9 @@ class TimeBudget:
             steps = self._most_steps(network, pace, left, fewest)
             if steps >= (most if is_fixed else ENOUGH_STEPS * most):
                 break
-        if steps < fewest:
+        if steps < fewest and self.is_strict:
             raise self._too_little(self._config(network, fewest, self._validations(pace, left)), pace)
+        steps = max(steps, fewest)
         if steps < most:
             steps -= steps % 10
         config = self._config(network, steps, self._validations(pace, left))
@@ -130,7 +151,7 @@ class TimeBudget:
 
     def _validations(self, pace: Pace, seconds: float) -> int:
         """As many as may be made."""
-        return max(FEWEST_VALIDATIONS, int(VALIDATION_SHARE * seconds / pace.costs.validation))
+        return max(FEWEST_VALIDATIONS, int(VALIDATION_SHARE * seconds / pace.costs.selecting(self.plan)))
 
     def _config(self, network: Values, steps: int, validations: int) -> RunConfig:
         """All settings with so many steps, and at most so many validations."""

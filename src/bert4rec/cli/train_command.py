@@ -72,7 +72,7 @@ def train_command(
         Change one setting, such as model.dim=256. May be given several times.
     minutes
         How long all of it may take. Steps, width and validations are planned for that time on this machine, unless
-        they were set; a preset keeps its width.
+        they were set; a preset keeps its width. [default: no limit; 15 for bert4rec+ on a CPU without a preset]
     seed
         Of weights, batches, masks and dropout. [default: 1]
     refit

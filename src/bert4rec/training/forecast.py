@@ -36,6 +36,10 @@ class Costs:
     judging: float
     """Of all items of a part, under both protocols."""
 
+    def selecting(self, plan: Plan) -> float:
+        """Of a validation by what the plan selects by."""
+        return self.validation if plan.criterion.under == "sampled" else self.judging
+
 
 def passes_for(steps: int) -> int:
     """How many may be tried where so many steps are to come."""
@@ -89,9 +93,8 @@ class Forecast:
         return not self._steps
 
     def begin(self, costs: Costs) -> None:
-        is_sampled = self._plan.criterion.under == "sampled"
         self._seconds, self._steps = costs.step, 1.0
-        self._validation, self._judging = costs.validation if is_sampled else costs.judging, costs.judging
+        self._validation, self._judging = costs.selecting(self._plan), costs.judging
 
     def learn_steps(self, steps: int, seconds: float) -> None:
         """An average over the last minute or so, of which the older counts ever less."""
