@@ -54,7 +54,7 @@ def test_training_gives_a_run_with_its_metrics_validations_and_ranks(
     assert (run.path, run.model, run.plan.seed) == (tmp_path / "run", "bert4rec+", 3)
     assert run.metrics == {line["split"]: line["metrics"] for line in reference.result["lines"]}
     history = run.history.to_polars()
-    assert history.columns == ["stage", "step", "loss", "value", "seconds"]
+    assert history.columns == ["stage", "attempt", "step", "loss", "value", "seconds"]
     selection = history.filter(pl.col("stage") == "selection")
     assert selection["step"].to_list() == [3, 6, 9, 12]
     assert max(selection["value"]) == pytest.approx(run.metrics["valid"]["sampled"]["NDCG@10"])
