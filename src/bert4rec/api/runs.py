@@ -84,7 +84,7 @@ def train(
     select_by
         By which metric the best number of steps is chosen on the validation items: "HR@k", "NDCG@k" or "MRR", among
         the sampled candidates or, followed by ":full", among all items; ":both" takes the geometric mean of the two.
-        By default "NDCG@10", as in the paper.
+        By default "NDCG@10", as in the paper; for bert4rec+ "NDCG@10:both".
     split
         How histories are cut for validation and test; None: as the dataset was prepared.
     device

@@ -83,7 +83,8 @@ def train_command(
         `bert4rec refit` when you have chosen. [default: --test]
     select_by
         The metric that chooses the best number of steps on the validation items: hr@k, ndcg@k or mrr, among the sampled
-        candidates or, as in ndcg@10:full, among all items; ndcg@10:both is the geometric mean. [default: ndcg@10]
+        candidates or, as in ndcg@10:full, among all items; ndcg@10:both is the geometric mean.
+        [default: ndcg@10; ndcg@10:both for bert4rec+]
     device
         auto, cpu, cuda or cuda:1.
     compile_step
