@@ -20,7 +20,7 @@ def test_the_outcome_is_printed_for_people_and_for_programs(
     tune_command(dataset, output=tmp_path / "tuned", settings=settings, trials=2, device="cpu")
     printed = capsys.readouterr()
     assert "default" in printed.out
-    assert "Trial 1: NDCG@10 " in printed.err
+    assert "Trial 1: NDCG@10:both " in printed.err
     assert (
         f"train {dataset} -o run --model bert4rec+ --config {tmp_path / 'tuned' / 'settings.toml'}"
         in printed.err
