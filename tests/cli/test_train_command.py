@@ -287,7 +287,7 @@ def test_what_is_no_slip_does_load_torch(dataset: Path, tmp_path: Path) -> None:
     [
         (["--set", "model.dimm=32"], "Did you mean model.dim?"),
         (["--set", "model.dim=-1"], "model.dim = -1: must be greater than or equal to 1."),
-        (["--set", "model.heads=3"], "model.dim = 128 must be a multiple of model.heads = 3"),
+        (["--set", "model.heads=3"], "model.dim = 64 must be a multiple of model.heads = 3"),
         (["--model", "sasrek"], "Did you mean sasrec?"),
         (["--preset", "ml1m"], "Did you mean ml-1m?"),
     ],

@@ -93,7 +93,7 @@ def test_the_more_data_the_wider_the_model_the_longer_the_training_and_the_less_
     models, trainings = zip(
         *((each.model, each.training) for each in map(plus, (HUNDREDS, ML_1M, LARGE))), strict=True
     )
-    assert [each.width for each in models] == [128, 256, 256]
+    assert [each.width for each in models] == [64, 256, 256]
     assert models[1].hidden_dropout > models[2].hidden_dropout
     steps = [each.steps for each in trainings]
     assert sorted(set(steps)) == steps

@@ -114,17 +114,19 @@ def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) 
     max_length = _between(50 * 2 ** math.ceil(math.log2(facts.mean_length / 15)), 50, 200)
     max_length = max(2, min(int(max_length), facts.longest_length))
     samples = max(facts.users, round(2 * facts.actions / max_length))
-    wide = facts.actions > 250_000
+    dim = 64 if facts.actions < 50_000 else 128 if facts.actions < 250_000 else 256
     plenty = _between(math.log10(facts.actions / 1e6), 0.0, 1.5)
-    dropout = round(0.6 - 0.3 * longness - 0.15 * plenty, 2)
+    # A narrow model over-fits less, and with much dropout learns nothing.
+    dropout = _between(0.6 - 0.3 * longness - 0.15 * plenty - 0.3 * (dim == 64), 0.1, 0.6)
     steps = int(_between(round(20 * math.sqrt(samples), -1), 600, 20_000))
     steps = given.get("training", {}).get("steps", steps)
     return {
         "model": {
-            "dim": 256 if wide else 128,
+            "dim": dim,
+            "heads": 2 if dim == 64 else 4,
             "max_length": max_length,
-            "embedding_dropout": dropout,
-            "hidden_dropout": dropout,
+            "embedding_dropout": round(dropout, 2),
+            "hidden_dropout": round(dropout, 2),
             "attention_dropout": 0.0,
         },
         "objective": {
@@ -136,7 +138,7 @@ def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) 
             "steps": steps,
             "warmup_steps": steps // 10,
             "validate_every": max(1, steps // 20),
-            "learning_rate": 0.001 if wide and longness < 0.5 else 0.002,
+            "learning_rate": 0.003 if dim == 64 else 0.002 if dim == 128 or longness > 0.5 else 0.001,
             "weight_decay": round(10**-longness, 2),
         },
     }
