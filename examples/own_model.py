@@ -36,4 +36,4 @@ class Recency(bert4rec.SequenceEncoder):
 
 bert4rec.register("recency", Recency, RecencySettings)
 if __name__ == "__main__":
-    print(bert4rec.train(bert4rec.prepare("synthetic"), model="recency").metrics)
+    print(bert4rec.train(bert4rec.prepare("synthetic"), model="recency", settings={"training.steps": 300}))
