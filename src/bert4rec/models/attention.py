@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.errors import UsageError
 
 
 class Layout(Protocol):
@@ -193,7 +194,10 @@ class JoinedLayout:
         )
 
     def rectangle(self, tokens: Tensor) -> Tensor:
-        raise NotImplementedError("batches of two directions have no rows in common")
+        raise UsageError(
+            "JointTask cannot train a model that reads its batches as rectangles: half of each is read in both "
+            "directions, half from left to right. Use ClozeTask or NextItemTask."
+        )
 
     pick = rectangle
 

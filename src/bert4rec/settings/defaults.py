@@ -103,45 +103,74 @@ SHORT, LONG = 10.0, 100.0
 """Actions of a user, on average. Settings of histories in between lie in between, on a logarithmic scale."""
 
 
+@dataclass(frozen=True)
+class Size:
+    """A width, up to how many actions it is enough for, and what it needs with short and with long histories."""
+
+    dim: int
+    heads: int
+    most_actions: float
+    dropout: tuple[float, float]
+    learning_rate: tuple[float, float]
+
+
+SIZES = (
+    Size(64, 2, 50_000, (0.3, 0.1), (0.0045, 0.0025)),
+    Size(128, 4, 250_000, (0.5, 0.35), (0.002, 0.002)),
+    Size(256, 4, math.inf, (0.6, 0.3), (0.001, 0.002)),
+)
+"""The narrower a model, the less it over-fits: it takes less dropout and higher learning rates."""
+
+
 def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) -> Values:
     """BERT4Rec+: what short histories need, what long ones need, and what lies between the two.
 
     Short histories are over-fitted soon and so get much dropout, weight decay and masks, and more weight on the next
-    item, of which they have few; long ones get little. The more actions there are in all, the wider the model may be
-    and the less dropout it needs. How often each sample is seen falls with their number.
+    item, of which they have few; long ones get less of each. The more actions there are in all, the wider the model may
+    be and the less dropout it needs. How often each sample is seen falls with their number; where there are few,
+    batches are small, so that there are enough steps in a short time.
     """
     longness = _between(math.log(facts.mean_length / SHORT) / math.log(LONG / SHORT), 0.0, 1.0)
     max_length = _between(50 * 2 ** math.ceil(math.log2(facts.mean_length / 15)), 50, 200)
     max_length = max(2, min(int(max_length), facts.longest_length))
     samples = max(facts.users, round(2 * facts.actions / max_length))
-    dim = 64 if facts.actions < 50_000 else 128 if facts.actions < 250_000 else 256
+    size = _size(facts, given.get("model", {}).get("dim"))
     plenty = _between(math.log10(facts.actions / 1e6), 0.0, 1.5)
-    # A narrow model over-fits less, and with much dropout learns nothing.
-    dropout = _between(0.6 - 0.3 * longness - 0.15 * plenty - 0.3 * (dim == 64), 0.1, 0.6)
-    steps = int(_between(round(20 * math.sqrt(samples), -1), 600, 20_000))
+    short, long = size.dropout
+    dropout = _between(short + (long - short) * longness - 0.15 * plenty, 0.1, 0.6)
+    slow, fast = size.learning_rate
+    steps = int(_between(round(20 * math.sqrt(samples), -1), 1_250, 20_000))
     steps = given.get("training", {}).get("steps", steps)
     return {
         "model": {
-            "dim": dim,
-            "heads": 2 if dim == 64 else 4,
+            "dim": size.dim,
+            "heads": size.heads,
             "max_length": max_length,
             "embedding_dropout": round(dropout, 2),
             "hidden_dropout": round(dropout, 2),
             "attention_dropout": 0.0,
         },
         "objective": {
-            "mask_probability": round(0.6 - 0.3 * longness, 2),
-            "next_item_weight": round(2 - longness, 2),
+            "mask_probability": round(0.6 - 0.2 * longness, 2),
+            "next_item_weight": round(4 - 2 * longness, 2),
         },
         "training": {
-            "batch_size": 64 if samples < 4_000 else 128 if samples < 8_000 else 256,
+            "batch_size": 32 if samples < 4_000 else 128 if samples < 8_000 else 256,
             "steps": steps,
-            "warmup_steps": steps // 10,
+            # Without a long warm-up a few training runs get stuck.
+            "warmup_steps": min(max(250, steps // 10), steps // 5),
             "validate_every": max(1, steps // 20),
-            "learning_rate": 0.003 if dim == 64 else 0.002 if dim == 128 or longness > 0.5 else 0.001,
+            "learning_rate": round(slow * (fast / slow) ** longness, 5),
             "weight_decay": round(10**-longness, 2),
         },
     }
+
+
+def _size(facts: DataFacts, given_dim: int | None) -> Size:
+    """By the number of actions; where a width is given, the one that is nearest to it."""
+    if given_dim:
+        return min(SIZES, key=lambda size: abs(math.log(size.dim / given_dim)))
+    return next(size for size in SIZES if facts.actions < size.most_actions)
 
 
 def _between(value: float, least: float, most: float) -> float:
