@@ -97,8 +97,8 @@ def test_the_more_data_the_wider_the_model_the_longer_the_training_and_the_less_
     assert models[1].hidden_dropout > models[2].hidden_dropout
     steps = [each.steps for each in trainings]
     assert sorted(set(steps)) == steps
-    assert 500 <= steps[0] < steps[-1] <= 20_000
-    assert [each.batch_size for each in trainings] == [64, 256, 256]
+    assert 1_000 <= steps[0] < steps[-1] <= 20_000
+    assert [each.batch_size for each in trainings] == [32, 256, 256]
 
 
 def test_histories_are_seen_as_far_as_they_go_and_at_most_200_actions_of_them() -> None:
@@ -123,4 +123,23 @@ def test_a_rule_gives_settings_that_can_be_trained_with_whatever_the_data(facts:
 def test_warm_up_and_validations_go_by_the_number_of_steps_that_is_given() -> None:
     training = plus(BEAUTY, training={"steps": 60}).training
     assert training
-    assert (training.steps, training.warmup_steps, training.validate_every) == (60, 6, 3)
+    assert (training.steps, training.warmup_steps, training.validate_every) == (60, 12, 3)
+
+
+def test_a_small_log_is_warmed_up_for_a_fifth_of_its_steps_and_a_large_one_for_a_tenth() -> None:
+    shares = [each.warmup_steps / each.steps for each in (plus(HUNDREDS).training, plus(LARGE).training) if each]
+    assert shares == [0.2, pytest.approx(0.1)]
+
+
+def test_dropout_and_learning_rate_fit_the_width_that_is_given() -> None:
+    """As if the log had the size for which that width is usual."""
+    narrow, usual, wide = (
+        plus(BEAUTY, model={"dim": dim}) if dim else plus(BEAUTY) for dim in (48, None, 512)
+    )
+    small_log = plus(replace(BEAUTY, actions=40_000))
+    for config, same in ((narrow, small_log), (wide, usual)):
+        assert config.training and same.training
+        assert config.training.learning_rate == same.training.learning_rate
+        assert config.as_dict()["model"]["hidden_dropout"] == same.as_dict()["model"]["hidden_dropout"]
+    assert narrow.training and usual.training
+    assert narrow.training.learning_rate > usual.training.learning_rate

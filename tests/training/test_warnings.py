@@ -38,6 +38,19 @@ def test_a_best_step_among_the_last_is_warned_about(
     assert [text for text in witness.warned if UNDER_TRAINED in text and f"at step {best_step} of 12" in text]
 
 
+def test_a_best_step_among_the_last_is_not_if_little_was_gained_since_three_quarters(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learning rate falls to zero: a training that is long enough ends with its best weights, too."""
+    values = iter([*np.linspace(0.1, 0.9, 9), 0.91, 0.92, 0.93])
+    monkeypatch.setattr(
+        "bert4rec.evaluation.criterion.judge_among_negatives", lambda *_: {"NDCG@10": next(values)}
+    )
+    witness = Witness()
+    train_tiny(dataset, tmp_path / "run", "training.validate_every=1", refit=False, witness=witness)
+    assert not any(UNDER_TRAINED in text for text in witness.warned)
+
+
 def test_a_best_step_before_the_last_is_not(dataset: Dataset, tmp_path: Path) -> None:
     witness = Witness()
     # It does not learn, so no validation is better than the first.
@@ -109,7 +122,7 @@ def test_a_model_that_leads_is_told_how_far() -> None:
 @pytest.mark.parametrize(
     ("value", "best_step", "model", "hint"),
     [
-        (0.2, 12, "bert4rec", "It was still getting better: try more than 12 training.steps."),
+        (0.2, 12, "bert4rec", "try more than 12 training.steps, or a longer time limit if there was one."),
         (0.1, 6, "bert4rec", "try more training.steps, or a training.learning_rate below 0.01."),
         (0.2, 3, "bert4rec", "It over-fits after step 3 of 12: try more model.hidden_dropout."),
         (0.2, 3, "fpmc", "It over-fits after step 3 of 12: try more training.weight_decay."),

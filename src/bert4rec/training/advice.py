@@ -1,7 +1,7 @@
 """What a finished training shows that its user should know: what it is worth, why it may be worth too little, and what
 to try next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from bert4rec.settings.objectives import RunConfig, TrainingConfig
 
 LATE = 0.9
 """Share of the steps after which a best validation suggests that more steps might have given more."""
+LAST_PART, RISE = 0.75, 1.05
+"""Share of the steps after which little should be gained, for the learning rate falls to zero; and what is much."""
 EARLY = 0.25
 """Share of the steps up to which a best validation shows that the model over-fits from then on."""
 
@@ -22,13 +24,16 @@ def tell_of_restart(restart: Mapping[str, Any]) -> str:
     )
 
 
-def warn_of_few_steps(training: TrainingConfig, best_step: int) -> list[str]:
-    """A warning if validation was at its best close to the end."""
-    if best_step <= LATE * training.steps:
+def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning if validation was still getting much better close to the end."""
+    best = max(validations, key=lambda mark: float(mark["value"]))
+    before = [mark["value"] for mark in validations if mark["step"] <= LAST_PART * training.steps]
+    is_rising = not before or best["value"] > RISE * max(before)
+    if best["step"] <= LATE * training.steps or not is_rising:
         return []
     return [
-        f"Validation was at its best at step {best_step:,} of {training.steps:,}, so the model may be "
-        f"under-trained. Raise training.steps above {training.steps:,}."
+        f"Validation was still getting better at step {best['step']:,} of {training.steps:,}, so the model may be "
+        f"under-trained. Raise training.steps above {training.steps:,}, or the time limit if there was one."
     ]
 
 
@@ -88,7 +93,10 @@ def _what_to_try(config: RunConfig, best_step: int, *, has_learned: bool) -> str
     training = config.training
     assert training, "what is not trained stands where it stands"
     if best_step > LATE * training.steps:
-        return f"It was still getting better: try more than {training.steps:,} training.steps."
+        return (
+            f"It was best at the end: try more than {training.steps:,} training.steps, or a longer time limit if "
+            "there was one."
+        )
     if not has_learned:
         rate = training.learning_rate
         return f"It has learned little: try more training.steps, or a training.learning_rate below {rate:g}."

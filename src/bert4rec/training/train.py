@@ -131,7 +131,7 @@ class _Trainer:
         self._forget("selection")
         task.model.load_state_dict(weights)
         task.model.eval()
-        for warning in self._warnings(state["best_step"]):
+        for warning in self._warnings():
             self.around.listener.warn(warning)
         restarts = state.get("restarts", [])
         return _Fitted("selection", self._scorer(task), state["best_step"], self.log.seconds(), restarts)
@@ -343,12 +343,13 @@ class _Trainer:
     def log(self) -> ProgressLog:
         return ProgressLog(self.folder)
 
-    def _warnings(self, best_step: int) -> list[str]:
-        values, training = [mark["value"] for mark in self.log.read("selection")], self.plan.config.training
-        if not training or not values:
+    def _warnings(self) -> list[str]:
+        marks, training = self.log.read("selection"), self.plan.config.training
+        if not training or not marks:
             return []
-        little = warn_of_little_learned(self.plan.select_by, max(values), self.yardsticks.popular)
-        return warn_of_few_steps(training, best_step) + little
+        best = max(mark["value"] for mark in marks)
+        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks.popular)
+        return warn_of_few_steps(training, marks) + little
 
     def _checkpoint(self, stage: Stage) -> Path:
         return self.folder / f"resume-{stage}.safetensors"
