@@ -1,8 +1,9 @@
 """What the settings are worth that follow from the data: `python -m benchmarks.defaults data/beauty data/ml-1m`.
 
-Every data set is learned with the rule of `settings/defaults.py`, with the rule changed in one place at a time, and with
-every other model's own default. Only validation items are looked at. Each training adds a line of JSON to the results;
-what is there already is not trained again, unless the rule has changed since.
+Every data set is learned with the rule of `settings/defaults.py`, with the rule changed in one place at a time, and
+with every other model's own default. Only validation items are looked at. Each training adds a line of JSON to the
+results; what is there already is not trained again, unless the rule has changed since. Lines whose trial is "search"
+are of trials that looked for better settings.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.settings.defaults import DataFacts, default_settings
@@ -77,9 +80,7 @@ def changed(rule: Values) -> dict[str, Values]:
         add(f"{word} weight on next items", "objective", next_item_weight=weight)
         rate = round(training["learning_rate"] * 1.5**sign, 6)
         add(f"{word} learning rate", "training", learning_rate=rate)
-        steps = {
-            key: int(training[key] * 2.0**sign) for key in ("steps", "warmup_steps", "validate_every")
-        }
+        steps = {key: int(training[key] * 2.0**sign) for key in ("steps", "warmup_steps", "validate_every")}
         add(f"{word} steps", "training", **steps)
     return found
 
@@ -112,11 +113,13 @@ def main() -> None:
         if not any(map(trial.is_in, lines))
     ]
 
+    console = Console()
+
     def learn(trial: Trial) -> None:
         line = trial.line(compile_step=not given.no_compile)
         with given.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        print(*(line[key] for key in ("dataset", "model", "trial", "seed")), flush=True)
+        console.print(*(line[key] for key in ("dataset", "model", "trial", "seed")))
 
     with ThreadPoolExecutor(given.jobs) as pool:
         for done in [pool.submit(learn, trial) for trial in wanted]:

@@ -127,7 +127,9 @@ def test_warm_up_and_validations_go_by_the_number_of_steps_that_is_given() -> No
 
 
 def test_a_small_log_is_warmed_up_for_a_fifth_of_its_steps_and_a_large_one_for_a_tenth() -> None:
-    shares = [each.warmup_steps / each.steps for each in (plus(HUNDREDS).training, plus(LARGE).training) if each]
+    shares = [
+        each.warmup_steps / each.steps for each in (plus(HUNDREDS).training, plus(LARGE).training) if each
+    ]
     assert shares == [0.2, pytest.approx(0.1)]
 
 

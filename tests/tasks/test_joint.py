@@ -3,10 +3,12 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import UsageError
+from bert4rec.models.attention import Layout
 from bert4rec.models.sasrec import SASRec
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import Joint
@@ -100,3 +102,14 @@ def test_a_step_has_the_same_batch_whichever_step_was_asked_for_before(joint: Jo
 def test_a_model_that_only_looks_back_is_refused() -> None:
     with pytest.raises(UsageError, match="JointTask requires a model with `causal = False`"):
         JointTask.check(SASRec(9, ModelConfig()))
+
+
+def test_a_model_that_reads_rectangles_is_refused_in_a_sentence(inputs: TaskInputs, joint: JointTask) -> None:
+    class Recurrent(type(joint.model)):  # type: ignore[misc]
+        def encode(self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: object = None) -> Tensor:
+            return layout.rectangle(tokens)
+
+    model = Recurrent(inputs.dataset.num_items, inputs.config.model)
+    task = JointTask(model, inputs)
+    with pytest.raises(UsageError, match=r"JointTask cannot train a model that reads .* rectangles"):
+        task.loss(task.block(0)[1][0])

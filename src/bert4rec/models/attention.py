@@ -193,7 +193,7 @@ class JoinedLayout:
             [each.attend(*qkv, dropout=dropout, wanted_only=wanted_only) for each, *qkv in halves]
         )
 
-    def rectangle(self, tokens: Tensor) -> Tensor:
+    def rectangle(self, tokens: Tensor) -> Tensor:  # noqa: ARG002
         raise UsageError(
             "JointTask cannot train a model that reads its batches as rectangles: half of each is read in both "
             "directions, half from left to right. Use ClozeTask or NextItemTask."

@@ -20,6 +20,7 @@ from bert4rec.paper.reporting.layout import Row, Table
 from bert4rec.paper.reporting.printed import printed
 from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
+from bert4rec.paper.reporting.summary_defaults import defaults_table, read_trials
 from bert4rec.paper.reporting.summary_speed import (
     GOAL,
     OURS,
@@ -47,6 +48,7 @@ def make_parts(folder: Path) -> dict[str, str]:
         "headline": table_text(headline_table(data, benches_with("shape"))),
         "quality": table_text(quality_table(data)),
         "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),
+        "defaults": table_text(defaults_table(read_trials(folder))),
         "verdicts": verdict_table(report),
         "surprises": surprise_list(report),
         "times": table_text(times_table(data)),

@@ -1,9 +1,11 @@
 """What the settings are worth that follow from the data, by the lines that `benchmarks.defaults` writes."""
 
+import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from bert4rec.evaluation.criterion import Criterion
 from bert4rec.paper.reporting.evidence import Line
@@ -14,55 +16,68 @@ RULE = "the rule"
 CRITERION = Criterion("NDCG@10", "both")
 COLUMNS = (
     "the rule",
-    "the best of all trials",
-    "share",
-    "without these data one would choose",
-    "and get",
-    "the best other model",
+    "best of all trials",
+    "share of it",
+    "chosen on the others",
+    "which gives",
+    "best other model",
 )
+Values = dict[str, dict[str, float]]
+"""Data set → name of a trial, or of a model → what it reached, on average over seeds."""
+
+
+def read_trials(folder: Path) -> list[Line]:
+    path = folder / "tuning" / "defaults.jsonl"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def defaults_table(lines: Sequence[Line]) -> Table:
-    """One data set a row. Numbers are means over seeds, of the validation items.
+    """One data set a row, all of the validation items.
 
-    A change of the rule is chosen without a data set if it is the best on the others, on average and relative to the
-    rule.
+    "Chosen on the others" is the rule or the one change of it that is the best, relative to the rule and on average, on
+    all other data sets: what one would have taken without having seen this one.
     """
-    values: dict[str, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        values[line["dataset"]][line["model"], line["trial"]].append(CRITERION.of(line["metrics"]))
-    means = {
-        dataset: {trial: statistics.mean(found) for trial, found in trials.items()}
-        for dataset, trials in values.items()
-    }
+    ours = _means({**line, "key": _name(line)} for line in lines if line["model"] == DEFAULT_MODEL)
+    models = _means({**line, "key": line["model"]} for line in lines if line["model"] != DEFAULT_MODEL)
     rows = []
-    for dataset, found in sorted(means.items()):
-        ours = {name: value for (model, name), value in found.items() if model == DEFAULT_MODEL}
-        others = {model: value for (model, _), value in found.items() if model != DEFAULT_MODEL}
-        if RULE not in ours:
-            continue
-        rule, best = ours[RULE], max(ours.values())
-        chosen = _chosen_without(dataset, means)
-        model = max(others, key=lambda name: others[name], default=None)
-        cells = [
-            f"{rule:.4f}",
-            f"{best:.4f} of {len(ours)}",
-            f"{rule / best:.0%}",
-            chosen,
-            f"{ours[chosen]:.4f}" if chosen in ours else "–",
-            f"{model} {others[model]:.4f}" if model else "–",
-        ]
-        rows.append(Row(dataset, cells))
+    for dataset, found in sorted(ours.items()):
+        if RULE in found:
+            best, chosen = max(found.values()), _chosen_without(dataset, ours)
+            others = sorted(models.get(dataset, {}).items(), key=lambda each: -each[1])
+            cells = [
+                f"{found[RULE]:.4f}",
+                f"{best:.4f} of {len(found)}",
+                f"{found[RULE] / best:.0%}",
+                chosen,
+                f"{found[chosen]:.4f}" if chosen in found else "–",
+                "{} {:.4f}".format(*others[0]) if others else "–",
+            ]
+            rows.append(Row(dataset, cells))
     return Table("", list(COLUMNS), rows, corner=str(CRITERION))
 
 
-def _chosen_without(dataset: str, means: dict[str, dict[tuple[str, str], float]]) -> str:
-    """The rule, or the change of it that is better on the other data sets, where it was tried on most of them."""
+def _name(line: Line) -> str:
+    """What tells one trial from another: its change of the rule, or all of its settings where it has no name."""
+    return json.dumps(line["config"]) if line["trial"] == "search" else str(line["trial"])
+
+
+def _means(lines: Iterable[Line]) -> Values:
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        values[line["dataset"]][line["key"]].append(CRITERION.of(line["metrics"]))
+    return {
+        dataset: {key: statistics.mean(each) for key, each in found.items()}
+        for dataset, found in values.items()
+    }
+
+
+def _chosen_without(dataset: str, means: Values) -> str:
+    """What is best on the other data sets, if it was tried on more than half of them."""
+    others = [found for name, found in means.items() if name != dataset and RULE in found]
     gains: dict[str, list[float]] = defaultdict(list)
-    others = {name: found for name, found in means.items() if name != dataset}
-    for found in others.values():
-        for (model, name), value in found.items():
-            if model == DEFAULT_MODEL and (rule := found.get((model, RULE))):
-                gains[name].append(math.log(value / rule))
-    common = {name: found for name, found in gains.items() if len(found) > len(others) / 2}
+    for found in others:
+        for name, value in found.items():
+            gains[name].append(math.log(value / found[RULE]))
+    common = {name: each for name, each in gains.items() if len(each) > len(others) / 2}
     return max(common, key=lambda name: statistics.mean(common[name]), default=RULE)
