@@ -224,6 +224,44 @@ def test_a_slip_in_a_parameter_is_refused_with_the_choices(dataset: Dataset, tmp
     Run.open(run.path).verify()
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"minutes": True}, "`minutes` must be a number above 0, at most 10,000,000; found True"),
+        ({"minutes": 1e308}, "`minutes` must be a number above 0, at most 10,000,000; found 1e+308"),
+        ({"minutes": np.float64(-1)}, "`minutes` must be a number above 0"),
+        ({"minutes": "5"}, "`minutes` must be a number above 0"),
+        ({"seed": True}, "`seed` must be a whole number"),
+        ({"settings": 5}, "`settings` must be a mapping or a list; found 5"),
+        ({"settings": [{"model.dim": 8}]}, "is not of the form section.key=value"),
+        ({"config": 5}, "`config` must be the path of a TOML file; found 5"),
+        ({"model": 5}, "Unknown model 5"),
+        ({"split": "time"}, "`split` must be a SplitSpec"),
+        ({"select_by": "hr@200"}, "HR@200 is the same for every model among 101 sampled candidates"),
+        ({"select_by": f"ndcg@{10**30}"}, "`select_by` must be HR@k"),
+        ({"model": "pop", "minutes": 1}, "pop is not trained, so `minutes` has no effect"),
+        ({"model": "pop", "select_by": "mrr"}, "pop is not trained, so `select_by` has no effect"),
+        (
+            {"settings": {"objective.next_item_weight": 0}},
+            "objective.next_item_weight = 0 teaches masked items only, so model.ask = both",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence_before_anything_is_written(
+    dataset: Dataset, tmp_path: Path, given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        train(dataset, tmp_path / "run", **given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_numpy_are_numbers(dataset: Dataset, tmp_path: Path) -> None:
+    run = train(
+        dataset, tmp_path / "run", minutes=np.int64(60), seed=np.int32(3), settings={"training.steps": 2}
+    )
+    assert run.plan.seed == 3
+
+
 def test_what_is_not_a_dataset_a_run_or_a_folder_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     run = train_tiny(dataset, tmp_path / "run")
     frame: Any = pl.DataFrame({"user": [1]})
@@ -322,7 +360,9 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
     }  # fmt: skip
     assert list(run.evaluate(k=5, device="cpu").metrics["full"]) == ["HR@5", "NDCG@5", "MRR"]
     for wrong in ((0, 5), 0, "0"):
-        with pytest.raises(UsageError, match=r"`k`: expected whole numbers of at least 1; found '?0"):
+        with pytest.raises(
+            UsageError, match=r"`k`: expected whole numbers from 1 to 2,147,483,647; found '?0"
+        ):
             run.evaluate(k=wrong)  # type: ignore[arg-type]
 
 

@@ -34,6 +34,14 @@ def test_it_is_named_in_any_case_and_spelled_in_one_way(text: str, spelled: str)
     assert Criterion.parse(spelled) == Criterion.parse(text)
 
 
+def test_a_metric_that_cannot_tell_models_apart_is_refused() -> None:
+    for text in ("hr@101", "recall@200:both"):
+        with pytest.raises(UsageError, match="is the same for every model among 101 sampled candidates"):
+            Criterion.parse(text)
+    assert Criterion.parse("hr@100").metric == "HR@100"
+    assert str(Criterion.parse("hr@200:full")) == "HR@200:full"
+
+
 @pytest.mark.parametrize("text", ["", "ndcg", "ndcg@0", "ndcg@x", "mrr@", "auc", "ndcg@10:half", ":full"])
 def test_what_is_none_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match=r"`select_by` must be HR@k, .* such as ndcg@10:full; found"):

@@ -101,8 +101,18 @@ def test_the_reciprocal_rank_may_be_cut_off() -> None:
 def test_cut_offs_are_sorted_each_once_and_there_is_at_least_one() -> None:
     assert cutoffs_of([10, 5, 10]) == cutoffs_of(iter((5, 10))) == [5, 10]
     assert cutoffs_of(3) == [3]
-    for k, found in (([], "none"), ([0, 5], "0"), (2.5, "2.5"), ("5", "'5'")):
-        with pytest.raises(UsageError, match=f"`k`: expected whole numbers of at least 1; found {found}"):
+    for k, found in (
+        ([], "none"),
+        ([0, 5], "0"),
+        (2.5, "2.5"),
+        ("5", "'5'"),
+        (True, "True"),
+        ([[1]], r"\[1\]"),
+        (2**31, "2147483648"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"`k`: expected whole numbers from 1 to 2,147,483,647; found {found}"
+        ):
             cutoffs_of(k)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,7 @@
 """What follows from the data: its facts are counted right, and the paper's models keep what they always had."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,14 +15,9 @@ from tests.conftest import MakeDataset
 HISTORIES = [[0, 1, 2], [0, 1, 0, 1, 3], [2], [3, 1, 0]]
 FACTS = DataFacts(
     users=4,
-    items=4,
     actions=12,
     mean_length=3.0,
-    median_length=3.0,
     longest_length=5,
-    density=10 / 16,
-    repeat_share=2 / 12,
-    repeats="keep",
 )
 
 
@@ -36,8 +32,8 @@ def test_the_facts_of_a_log_are_counted(make_dataset: MakeDataset) -> None:
     assert DataFacts.of(in_memory) == FACTS
 
 
-ML_100K = replace(LARGE, users=943, items=1_349, actions=99_287)
-ML_1M = replace(LARGE, users=6_040, items=3_416, actions=999_611)
+ML_100K = replace(LARGE, users=943, actions=99_287)
+ML_1M = replace(LARGE, users=6_040, actions=999_611)
 BY_USERS = ("gru4rec", "gru4rec+", "sasrec", "bert4rec")
 BY_ACTIONS = ("bpr-mf", "ncf", "fpmc", "caser")
 
@@ -67,11 +63,9 @@ def test_the_models_of_the_paper_are_trained_as_long_as_they_always_were(
         }
 
 
-BEAUTY = replace(
-    LARGE, users=40_226, items=54_542, actions=353_962, mean_length=8.8, median_length=6, longest_length=293
-)
-HUNDREDS = replace(LARGE, users=300, items=900, actions=32_000, mean_length=107, longest_length=500)
-TINY = replace(LARGE, users=1, items=2, actions=3, mean_length=3, median_length=3, longest_length=3)
+BEAUTY = replace(LARGE, users=40_226, actions=353_962, mean_length=8.8, longest_length=293)
+HUNDREDS = replace(LARGE, users=300, actions=32_000, mean_length=107, longest_length=500)
+TINY = replace(LARGE, users=1, actions=3, mean_length=3, longest_length=3)
 
 
 def plus(facts: DataFacts, **given: dict[str, object]) -> RunConfig:
@@ -131,6 +125,27 @@ def test_a_small_log_is_warmed_up_for_a_fifth_of_its_steps_and_a_large_one_for_a
         each.warmup_steps / each.steps for each in (plus(HUNDREDS).training, plus(LARGE).training) if each
     ]
     assert shares == [0.2, pytest.approx(0.1)]
+
+
+def test_samples_are_never_seen_much_more_often_in_a_larger_log() -> None:
+    """Batches double in size at some sizes of the log, and so do the passes there, but no more than that."""
+
+    def passes(users: int) -> float:
+        training = plus(replace(BEAUTY, users=users, actions=10 * users, mean_length=10)).training
+        assert training
+        return training.steps * training.batch_size / users
+
+    seen = [
+        passes(users) for users in (500, 1_000, 2_499, 2_500, 4_999, 5_000, 8_999, 9_000, 20_000, 100_000)
+    ]
+    assert all(later <= 2.001 * earlier for earlier, later in pairwise(seen))
+    assert seen[-1] < seen[0]
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(100, 2), (50, 1), (96, 4), (48, 2), (256, 4)])
+def test_heads_fit_the_width_that_is_given(dim: int, heads: int) -> None:
+    network = plus(BEAUTY, model={"dim": dim}).as_dict()["model"]
+    assert (network["dim"], network["heads"]) == (dim, heads)
 
 
 def test_dropout_and_learning_rate_fit_the_width_that_is_given() -> None:

@@ -10,7 +10,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError
 from bert4rec.evaluation.yardsticks import Yardsticks
-from bert4rec.training.advice import Standing
+from bert4rec.training.advice import Standing, warn_of_little_learned
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, tiny_config, train_tiny
 
@@ -114,8 +114,8 @@ def test_a_model_that_learns_is_not(make_dataset: MakeDataset, tmp_path: Path) -
 def test_a_model_that_leads_is_told_how_far() -> None:
     standing = Standing.of("NDCG@10", 0.2401, Yardsticks(0.0770, 0.2330), tiny_config(), best_step=6)
     assert str(standing) == (
-        "NDCG@10 on the validation items: 0.2401, 1.03 times the 0.2330 of what usually follows the last item, "
-        "3.1 times the 0.0770 of the most popular items."
+        "NDCG@10 on the validation items: 0.2401. Counting what follows the last item gives 0.2330, "
+        "popularity 0.0770."
     )
 
 
@@ -133,12 +133,24 @@ def test_a_model_that_does_not_lead_is_told_what_to_try_next(
     value: float, best_step: int, model: str, hint: str
 ) -> None:
     standing = Standing.of("MRR", value, Yardsticks(0.08, 0.25), tiny_config(model=model), best_step)
-    assert str(standing).endswith(f" of the most popular items. {hint}" if hint[0].isupper() else hint)
+    assert str(standing).endswith(f", popularity 0.0800. {hint}" if hint[0].isupper() else hint)
 
 
-def test_where_counting_gets_nothing_right_nothing_is_divided_by_it() -> None:
-    standing = Standing.of("HR@1", 0.01, Yardsticks(0.0, 0.0), tiny_config(), best_step=6)
-    assert "0.0100, beside the 0.0000 of what usually follows the last item, beside the" in str(standing)
+@pytest.mark.parametrize(
+    ("best", "following", "users", "relation"),
+    [
+        (0.11, 0.30, 1000, "not much more than"),
+        (0.11, 0.12, 1000, None),
+        (0.11, 0.30, 50, None),
+        (0.10, 0.12, 1000, "no more than"),
+        (0.16, 0.30, 1000, None),
+    ],
+)
+def test_where_popularity_is_hard_to_beat_it_is_enough_to_beat_it(
+    best: float, following: float, users: int, relation: str | None
+) -> None:
+    heard = warn_of_little_learned("MRR", best, Yardsticks(0.10, following), users)
+    assert [f"{relation} the 0.1000" in text for text in heard] == [True] * bool(relation)
 
 
 def test_how_the_model_stands_is_said_last_and_kept_with_the_run(dataset: Dataset, tmp_path: Path) -> None:
@@ -147,5 +159,5 @@ def test_how_the_model_stands_is_said_last_and_kept_with_the_run(dataset: Datase
     assert witness.said[-1] == run.notes[-1]
     standing = run.result["standing"]
     assert standing["value"] == run.metrics["valid"]["sampled"]["NDCG@10"]
-    assert f"{standing['following']:.4f} of what usually follows" in run.notes[-1]
+    assert f"Counting what follows the last item gives {standing['following']:.4f}" in run.notes[-1]
     assert train_tiny(dataset, tmp_path / "pop", model="pop").notes == []

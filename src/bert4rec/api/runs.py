@@ -1,19 +1,17 @@
 """Runs: train a model, compare several, load one to recommend."""
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.protocol import Protocol
 from bert4rec.extras import require_torch
+from bert4rec.settings.checks import checked_minutes, checked_seed
 
 if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison, Systems
@@ -63,8 +61,7 @@ def train(
         "bert4rec+" (the default), "bert4rec" (the paper's), a baseline ("pop", "bpr-mf", "ncf", "fpmc", "gru4rec",
         "gru4rec+", "caser", "sasrec"), or a model that was registered.
     preset
-        Named settings to start from. Without one, the usual settings; the number of steps depends on the size of the
-        data.
+        Named settings to start from. Without one, settings follow from the data.
     config
         A TOML file of settings, with the sections `model`, `objective` and `training`. It changes the preset.
     settings
@@ -112,8 +109,7 @@ def train(
     """
     began = time.perf_counter()
     require_torch()
-    if minutes is not None and not (isinstance(minutes, int | float | np.number) and 0 < minutes < math.inf):
-        raise UsageError(f"`minutes` must be a number above 0; found {minutes!r}.")
+    minutes = None if minutes is None else checked_minutes(minutes)
     # What can be refused without torch is refused first: loading it takes seconds.
     from bert4rec.training.plan import Plan, open_dataset, refuse_run
 
@@ -145,9 +141,7 @@ def train(
         from bert4rec.settings.defaults import DataFacts
         from bert4rec.settings.sections import DEFAULT_MODEL
 
-        model, seed = model or DEFAULT_MODEL, 1 if seed is None else seed
-        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-            raise UsageError(f"`seed` must be a whole number from 0 to 2**63 - 1; found {seed!r}.")
+        model, seed = model or DEFAULT_MODEL, checked_seed(seed)
         given, facts = GivenSettings.read(model, preset, settings or (), config), DataFacts.of(opened)
         chosen = given.complete(facts)
         if folder is not None:
@@ -157,18 +151,22 @@ def train(
             model,
             chosen,
             preset=preset,
-            seed=int(seed),
+            seed=seed,
             split=split,
             refit=refit is not False,
             test=test is not False,
             select_by=select_by,
         )
-        if chosen.training:
+        if chosen.training is None:
+            for name, value in (("minutes", minutes), ("select_by", select_by)):
+                if value is not None:
+                    raise UsageError(f"{model} is not trained, so `{name}` has no effect. Leave it out.")
+        else:
             from bert4rec.budget.time_plan import plan_minutes, usual_minutes
             from bert4rec.training.device import place
 
             placement = place(device)
-            limit = usual_minutes(given, facts, placement) if minutes is None else minutes
+            limit = usual_minutes(given, placement) if minutes is None else minutes
             if limit is not None:
                 plan, told = plan_minutes(
                     limit,

@@ -32,15 +32,14 @@ FEWEST_STEPS = 100
 """Below, nothing is learned that is worth waiting for."""
 NARROWEST = 32
 """Narrower still is hardly faster."""
-CPU_MINUTES, SMALL_LOG = 15.0, 50_000
-"""How long a training may take on a CPU where nobody has said, and up to how many actions it takes less anyway."""
+CPU_MINUTES = 15.0
+"""How long a training may take on a CPU where nobody has said."""
 
 
-def usual_minutes(given: GivenSettings, facts: DataFacts, placement: Placement) -> float | None:
+def usual_minutes(given: GivenSettings, placement: Placement) -> float | None:
     """The limit where nobody has set one: that of the default model on a CPU, if its settings follow from the data."""
     is_free = given.model == DEFAULT_MODEL and not given.preset and not given.has("training", "steps")
-    is_long = placement.device.type == "cpu" and facts.actions > SMALL_LOG
-    return CPU_MINUTES if is_free and is_long else None
+    return CPU_MINUTES if is_free and placement.device.type == "cpu" else None
 
 
 def plan_minutes(
@@ -63,7 +62,9 @@ def plan_minutes(
     split = make_split(dataset, plan.split)
     if not len(split.valid):  # Nothing to measure by; `train` says why it cannot begin.
         return plan, ""
-    seconds = min(LONGEST_TRIAL, max(SHORTEST_TRIAL, TRIAL_SHARE * 60 * minutes))
+    # Without a limit to keep to, a rough idea is enough.
+    share = TRIAL_SHARE * 60 * minutes if is_asked else 0.0
+    seconds = min(LONGEST_TRIAL, max(SHORTEST_TRIAL, share))
 
     def pace_of(config: RunConfig) -> Pace:
         return measure_pace(
@@ -181,9 +182,10 @@ class TimeBudget:
         of = f" (instead of {usual:,})" if steps < usual else ""
         wide = f", width {width}" if width else ""
         wide += f" (instead of {usual_width})" if width < usual_width else ""
+        late = "" if self.passed() + seconds <= 60 * self.minutes else ", the least that can be planned"
         told = (
             f"{_minutes(self.minutes)}: {steps:,} steps{of}{wide}, a validation every {every:,} steps; "
-            f"{in_words(self.passed() + seconds)} in all."
+            f"{in_words(self.passed() + seconds)} in all{late}."
         )
         if steps < usual or width < usual_width:
             return f"{told} Without a limit it would take {in_words(self.passed() + usual_seconds)}."

@@ -39,7 +39,7 @@ _COMMANDS = {
         "See what bert4rec does: built-in data, models, metrics, a report.",
     ),
     "prepare": ("prepare_command:prepare_command", "Turn an interaction log into a dataset folder."),
-    "train": ("train_command:train_command", "Train BERT4Rec, or a baseline, on a dataset and test it once."),
+    "train": ("train_command:train_command", "Train BERT4Rec+, BERT4Rec or a baseline, and test it once."),
     "refit": (
         "train_command:refit_command",
         "Train a chosen run on all but the test items and test it once.",

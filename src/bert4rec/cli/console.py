@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,8 +22,10 @@ for _console in (results, messages):
 
 
 def this_command() -> str:
-    """How to call `bert4rec` here: by name if the shell finds it, otherwise by its path."""
-    return "bert4rec" if shutil.which("bert4rec") else sys.argv[0]
+    """How to call `bert4rec` here: by name if the shell finds it, otherwise as it was called."""
+    if shutil.which("bert4rec"):
+        return "bert4rec"
+    return "python -m bert4rec" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
 
 
 def count(number: int, noun: str) -> str:

@@ -39,7 +39,7 @@ def settings_command(
     preset
         Show the values of this preset.
     data
-        Show the values for this dataset: those that `train` uses without a preset.
+        Show the values for this dataset: those that `train` uses without a preset and a time limit.
     markdown
         Print the settings of all models as a document instead.
     json

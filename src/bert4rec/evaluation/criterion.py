@@ -1,6 +1,5 @@
 """The number by which the best weights are chosen on the validation items."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, Protocol, get_args
@@ -20,6 +19,10 @@ from bert4rec.evaluation.protocol import Protocol as RankingProtocol
 USUAL = "NDCG@10"
 """Under the paper's protocol: it is what the paper reports, and noise is lower than in full ranking."""
 Under = Literal["sampled", "full", "both"]
+CANDIDATES = 101
+"""The target and its negatives."""
+ALWAYS_HIT = ("HR", "Recall", "Precision")
+"""Metrics that cannot miss once k places hold all candidates."""
 
 
 class AnyScorer(Protocol):
@@ -42,15 +45,22 @@ class Criterion:
     def parse(cls, text: str) -> "Criterion":
         """From a metric or metric:protocol, such as ndcg@10:full, in upper or lower case."""
         name, _, under = str(text).partition(":")
-        with suppress(UsageError):
-            metric = str(parse_metric(name))
-            for known in get_args(Under):
-                if known == (under.lower() or "sampled"):
-                    return cls(metric, known)
-        raise UsageError(
-            "`select_by` must be HR@k, NDCG@k or MRR, alone or followed by :sampled, :full or :both, such as "
-            f"ndcg@10:full; found {text!r}."
-        )
+        found = next((known for known in get_args(Under) if known == (under.lower() or "sampled")), None)
+        try:
+            metric = parse_metric(name)
+        except UsageError:
+            found = None
+        if found is None:
+            raise UsageError(
+                "`select_by` must be HR@k, NDCG@k, Recall@k, Precision@k or MRR, alone or followed by :sampled, :full "
+                f"or :both, such as ndcg@10:full; found {text!r}."
+            )
+        if found != "full" and metric.kind in ALWAYS_HIT and (metric.k or 0) >= CANDIDATES:
+            raise UsageError(
+                f"`select_by`: {metric} is the same for every model among {CANDIDATES} sampled candidates. Use a "
+                f"smaller k, or {metric}:full."
+            )
+        return cls(str(metric), found)
 
     def __str__(self) -> str:
         """In its usual spelling: NDCG@10, NDCG@10:full."""

@@ -16,6 +16,8 @@ METRICS = ("HR@1", "HR@5", "HR@10", "NDCG@5", "NDCG@10", "MRR")
 """The six of the paper's Table 2."""
 KINDS = ("HR", "NDCG", "MRR", "Recall", "Precision")
 """Metrics of ranks, each at a cut-off k; MRR may do without."""
+LARGEST_CUTOFF = 2**31 - 1
+"""No catalogue is larger."""
 LIST_KINDS = ("Coverage", "Popularity", "SameList")
 """Metrics of the lists that are recommended, whatever the targets; see `lists`."""
 
@@ -33,11 +35,17 @@ class Metric(NamedTuple):
 
 def cutoffs_of(k: int | Iterable[int]) -> list[int]:
     """One cut-off or several: sorted, each once."""
-    given = set(k if isinstance(k, Iterable) else [k])
-    wrong = [repr(each) for each in given if not isinstance(each, int | np.integer) or each < 1]
+    given = list(k if isinstance(k, Iterable) else [k])
+    wrong = [repr(each) for each in given if not _is_cutoff(each)]
     if wrong or not given:
-        raise UsageError(f"`k`: expected whole numbers of at least 1; found {', '.join(wrong) or 'none'}.")
-    return sorted(given)
+        raise UsageError(
+            f"`k`: expected whole numbers from 1 to {LARGEST_CUTOFF:,}; found {', '.join(wrong) or 'none'}."
+        )
+    return sorted(set(map(int, given)))
+
+
+def _is_cutoff(k: object) -> bool:
+    return isinstance(k, int | np.integer) and not isinstance(k, bool) and 1 <= int(k) <= LARGEST_CUTOFF
 
 
 def usual_cutoff(cutoffs: Sequence[int]) -> int:
@@ -56,7 +64,7 @@ def parse_metric(text: str) -> Metric:
     """A metric by its name, in upper or lower case: "ndcg@10" is NDCG@10. If it is unknown, the known are named."""
     name, at, cutoff = str(text).partition("@")
     kind = next((each for each in KINDS if each.lower() == name.lower()), None)
-    if kind and cutoff.isdecimal() and int(cutoff) >= 1:
+    if kind and cutoff.isdecimal() and _is_cutoff(int(cutoff)):
         return Metric(kind, int(cutoff))
     if kind == "MRR" and not at:
         return Metric(kind)

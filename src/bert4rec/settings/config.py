@@ -85,7 +85,7 @@ def choose_config(
     Parameters
     ----------
     dataset
-        Without a preset, it decides how many steps are trained.
+        Without a preset, settings follow from it.
     model
         A name of `list_models`.
     preset
@@ -185,6 +185,8 @@ def read_config(model: str, path: str | Path) -> Values:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} not found. `config` must be a TOML file.") from error
+    except TypeError as error:
+        raise UsageError(f"`config` must be the path of a TOML file; found {path!r}.") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as TOML: {error}.") from error
     try:
@@ -199,13 +201,13 @@ def read_config(model: str, path: str | Path) -> Values:
 
 def parse_settings(settings: Settings) -> Values:
     """Single settings, section by section. Of a setting that is given several times, the last one wins."""
-    if isinstance(settings, str):
-        raise UsageError(f"`settings` must be a mapping or a list, not the text {settings!r}.")
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
+        raise UsageError(f"`settings` must be a mapping or a list; found {settings!r}.")
     found: Values = {}
     if isinstance(settings, Mapping):
         pairs = [(str(key), value, f"{key!r}: {value!r}") for key, value in settings.items()]
     else:
-        texts = [(text, *text.partition("=")) for text in settings]
+        texts = [(str(text), *str(text).partition("=")) for text in settings]
         pairs = [(key if equals else "", value.strip(), text) for text, key, equals, value in texts]
     for key, value, text in pairs:
         section, dot, name = key.strip().partition(".")

@@ -9,7 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 
 from bert4rec.errors import UsageError
-from bert4rec.settings.networks import AboveZero, Count, ModelSettings, Share, ShareAboveZero, ZeroOrMore
+from bert4rec.settings.networks import (
+    AboveZero,
+    Count,
+    ModelSettings,
+    PlusConfig,
+    Share,
+    ShareAboveZero,
+    ZeroOrMore,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,9 @@ class ObjectiveSettings:
         """Without a preset, for a model of this width."""
         return TrainingConfig.learning_rate
 
+    def check_network(self, network: ModelSettings) -> None:
+        """Refuse a network that does not go with this way to learn."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -55,6 +66,10 @@ class RunConfig:
     objective: ObjectiveSettings | None
     training: TrainingConfig | None
     """None, as the objective is, where there is nothing to train."""
+
+    def __post_init__(self) -> None:
+        if self.objective:
+            self.objective.check_network(self.model)
 
     def as_dict(self) -> dict[str, Any]:
         """Section → setting → value, ready for JSON."""
@@ -101,6 +116,14 @@ class Joint(ObjectiveSettings):
     `mask` then."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+
+    def check_network(self, network: ModelSettings) -> None:
+        """Refuse to ask in a way that is not learned."""
+        if not self.next_item_weight and isinstance(network, PlusConfig) and network.ask != "mask":
+            raise UsageError(
+                f"objective.next_item_weight = 0 teaches masked items only, so model.ask = {network.ask} would ask "
+                "what was not learned. Set model.ask to mask."
+            )
 
     @property
     def cloze(self) -> Cloze:

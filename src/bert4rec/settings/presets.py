@@ -28,9 +28,9 @@ def load_preset(model: str, name: str) -> Values:
 
 def refuse_unknown(model: str, preset: str | None = None) -> None:
     """Refuse a model or a preset that does not exist."""
-    if model not in SECTIONS:
+    if not isinstance(model, str) or model not in SECTIONS:
         listed = ", ".join(SECTIONS)
-        raise UsageError(f"Unknown model {model!r}.{did_you_mean(model, SECTIONS)} Models: {listed}.")
+        raise UsageError(f"Unknown model {model!r}.{did_you_mean(str(model), SECTIONS)} Models: {listed}.")
     known = _presets_of(model)
     if preset and preset not in known:
         owners = [each for each in SECTIONS if preset in _presets_of(each)]

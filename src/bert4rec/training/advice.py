@@ -37,12 +37,14 @@ def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[st
     ]
 
 
-def warn_of_little_learned(metric: str, best: float, popular: float) -> list[str]:
-    """A warning if the model is hardly better than popularity.
+def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks, users: int) -> list[str]:
+    """A warning if the model is hardly better than popularity; where that is hard to beat, if it is no better.
 
     Weights may collapse until everybody is recommended the same, and the run ends as if nothing were wrong.
     """
-    if best >= LEARNED * popular:
+    popular = yardsticks.popular
+    is_enough = best > popular if yardsticks.floor(users) is None else best >= LEARNED * popular
+    if is_enough:
         return []
     relation = "not much more than" if best > popular else "no more than" if best == popular else "less than"
     return [
@@ -74,18 +76,10 @@ class Standing:
 
     def __str__(self) -> str:
         told = (
-            f"{self.metric} on the validation items: {self.value:.4f}, {_times(self.value, self.following)} of what "
-            f"usually follows the last item, {_times(self.value, self.popular)} of the most popular items."
+            f"{self.metric} on the validation items: {self.value:.4f}. Counting what follows the last item gives "
+            f"{self.following:.4f}, popularity {self.popular:.4f}."
         )
         return f"{told} {self.hint}".rstrip()
-
-
-def _times(value: float, other: float) -> str:
-    """How often the other one fits into a value."""
-    if not other:
-        return f"beside the {other:.4f}"
-    times = value / other
-    return f"{times:.{2 if times < 2 else 1 if times < 10 else 0}f} times the {other:.4f}"
 
 
 def _what_to_try(config: RunConfig, best_step: int, *, has_learned: bool) -> str:

@@ -162,14 +162,17 @@ class StageReporter:
         # A GPU has to compile first, and a single step says little about one that is replayed: it is announced later.
         self._is_announced = self._is_warm
 
-    def forecast_first(self, dataset: Dataset, targets: Targets, dtype: torch.dtype | None) -> None:
+    def forecast_first(
+        self, dataset: Dataset, targets: Targets, dtype: torch.dtype | None, *, is_told: bool
+    ) -> None:
         """Measure how long the run will take, where that can be done beforehand, and say so."""
         to_come = self.forecast.steps_left(self.stage, self._learned, self.steps)
         passes = passes_for(to_come) if self._is_warm else 0
         if self.forecast.is_blank and passes:
             scorer = make_scorer(self.loop.task.model, dtype)
             self.forecast.begin(measure(self.loop, scorer, dataset, targets, passes=passes))
-            self.listener.say(self.forecast.told(self.stage, self._learned, self.steps))
+            if is_told:
+                self.listener.say(self.forecast.told(self.stage, self._learned, self.steps))
 
     def report(self, progress: TrainingProgress, loss: float, steps_per_second: float) -> None:
         """What `Hooks.report` calls."""

@@ -85,7 +85,9 @@ def launch(
             if told:
                 watch.say(told)
             since = time.perf_counter() if began is None else began
-            context = RunContext(placement, watch, compile_step, watch.should_stop, since)
+            context = RunContext(
+                placement, watch, compile_step, watch.should_stop, since, is_announced=bool(told)
+            )
             run = train(dataset, target, plan, context)
     if results:
         _add_to(Path(results), run)

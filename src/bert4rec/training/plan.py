@@ -68,6 +68,10 @@ class Plan:
         select_by: str | None = None,
     ) -> "Plan":
         """A plan for this dataset, split as it was prepared, and chosen by what the model goes by, unless given."""
+        if split is not None and not isinstance(split, SplitSpec):
+            raise UsageError(
+                f'`split` must be a SplitSpec, such as SplitSpec("time", test_from="2024-06-01"); found {split!r}.'
+            )
         return cls(
             dataset=str(dataset.path.absolute()) if dataset.path else "",
             dataset_name=dataset.name,

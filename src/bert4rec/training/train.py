@@ -26,8 +26,9 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.leakage import too_little_to_judge, why_nobody
 from bert4rec.data.splits import Part, Split, make_split
 from bert4rec.errors import DataError, UsageError
-from bert4rec.evaluation.judge import judge, load_ranks, metrics_of, save_ranks
-from bert4rec.evaluation.protocol import DivergedError, Ranks
+from bert4rec.evaluation.exam import Exam, Judged
+from bert4rec.evaluation.judge import load_ranks, metrics_of, save_ranks
+from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.settings.objectives import TrainingConfig
@@ -43,6 +44,8 @@ from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
 from bert4rec.training.watch import Listener
 
+LISTED = (10,)
+"""How many items of each list count for what a result says of the lists."""
 MOST_RESTARTS = 2
 """How often a stage that collapses is begun anew, with half the learning rate each time."""
 
@@ -56,6 +59,8 @@ class RunContext:
     compile_step: bool = True
     should_stop: Callable[[], bool] = lambda: False
     began: float = field(default_factory=time.perf_counter)
+    is_announced: bool = False
+    """Whether it was said how long it will take."""
 
 
 def train(
@@ -248,7 +253,9 @@ class _Trainer:
             self.around.listener.say(f"Resuming at step {loop.progress.step:,}.")
         scorer, device = self._scorer(loop.task), self.around.placement.device.type
         reporter = StageReporter(loop, stage, steps, self.forecast, self.log, self.around.listener)
-        reporter.forecast_first(self.dataset, self.split.valid, self.around.placement.dtype)
+        reporter.forecast_first(
+            self.dataset, self.split.valid, self.around.placement.dtype, is_told=not self.around.is_announced
+        )
         # An experiment shows what becomes of its variant, whatever that is.
         may_restart = len(loop.progress.restarts) < MOST_RESTARTS and not self.plan.variant
         is_judged = may_restart and stage == "selection"
@@ -289,17 +296,20 @@ class _Trainer:
         """What counting reaches on the validation items."""
         return Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
 
-    def _ranks(self, scorer: ModelScorer, part: Part) -> Ranks:
+    def _ask(self, scorer: ModelScorer, part: Part) -> Judged:
         items = "validation items" if part == "valid" else "test items"
         self.around.listener.busy(f"evaluating on the {items}", self.forecast.seconds_of_judging(part))
         began = time.perf_counter()
-        ranks = judge(scorer, self.dataset, self.split, part, self.around.placement.device.type)
+        exam = Exam(self.dataset, self.split, part, "next", "popularity", LISTED)
+        judged = exam.judge(scorer, self.around.placement.device.type)
         self.forecast.learn_judging(time.perf_counter() - began)
-        return ranks
+        return judged
 
     def _judge(self, fitted: _Fitted, part: Part) -> dict[str, Any]:
         """One line for a results file; the ranks behind it are saved beside."""
-        ranks = self._ranks(fitted.scorer, part)
+        judged = self._ask(fitted.scorer, part)
+        ranks = judged.ranks
+        assert ranks, "next items have ranks"
         save_ranks(self.folder, part, ranks)
         return {
             "dataset": self.plan.dataset_name,
@@ -326,6 +336,7 @@ class _Trainer:
             "candidates_checksum": self.plan.candidates_checksum,
             "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
             "metrics": metrics_of(ranks),
+            "lists": judged.lists,
         }
 
     def _was_shared(self, stage: Stage) -> bool | None:
@@ -348,7 +359,8 @@ class _Trainer:
         if not training or not marks:
             return []
         best = max(mark["value"] for mark in marks)
-        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks.popular)
+        users = len(self.split.valid)
+        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks, users)
         return warn_of_few_steps(training, marks) + little
 
     def _checkpoint(self, stage: Stage) -> Path:
