@@ -63,8 +63,9 @@ def train_command(
         bert4rec+, bert4rec (the paper's), or a baseline: pop, bpr-mf, ncf, fpmc, gru4rec, gru4rec+, caser, sasrec.
         [default: bert4rec+]
     preset
-        Settings to start from. Without one, settings follow from the data. There are ml-1m, beauty, steam, ml-20m and demo. All but demo also exist with -small (d = 64; bert4rec),
-        -paper (the paper's own; bert4rec, pop) and -softmax (the exact softmax; sasrec, gru4rec+).
+        Settings to start from. Without one, settings follow from the data. There are ml-1m, beauty, steam, ml-20m and
+        demo. All but demo also exist with -small (d = 64; bert4rec), -paper (the paper's own; bert4rec, pop) and
+        -softmax (the exact softmax; sasrec, gru4rec+).
     config
         A TOML file of settings, with the sections model, objective and training. It changes the preset.
     settings
