@@ -256,9 +256,8 @@ def test_what_makes_no_sense_is_refused_in_a_sentence_before_anything_is_written
 
 
 def test_numbers_of_numpy_are_numbers(dataset: Dataset, tmp_path: Path) -> None:
-    run = train(
-        dataset, tmp_path / "run", minutes=np.int64(60), seed=np.int32(3), settings={"training.steps": 2}
-    )
+    given: dict[str, Any] = {"minutes": np.int64(60), "seed": np.int32(3)}
+    run = train(dataset, tmp_path / "run", **given, settings={"training.steps": 2})
     assert run.plan.seed == 3
 
 
