@@ -49,8 +49,12 @@ def test_the_loss_is_that_of_masked_items_plus_the_weighted_one_of_next_items(jo
 
 def test_without_weight_on_next_items_it_is_the_cloze_task(inputs: TaskInputs, joint: JointTask) -> None:
     objective = inputs.objective(Joint)
+    asked_by_mask = replace(inputs.config.model, ask="mask")  # type: ignore[call-arg]
     alone, cloze = (
-        kind(joint.model, replace(inputs, config=replace(inputs.config, objective=settings)))
+        kind(
+            joint.model,
+            replace(inputs, config=replace(inputs.config, model=asked_by_mask, objective=settings)),
+        )
         for kind, settings in (
             (JointTask, replace(objective, next_item_weight=0.0)),
             (ClozeTask, objective.cloze),
