@@ -42,7 +42,7 @@ def test_the_values_are_those_of_a_training_where_a_dataset_is_named(make_datase
     run = bert4rec("settings", "--data", str(dataset.path), "--json")
     values = {setting["key"]: setting["value"] for setting in json.loads(run.stdout)}
     assert values == flat(choose_config(dataset, DEFAULT_MODEL).as_dict())
-    assert values["training.steps"] == 600
+    assert values["training.steps"] == 1_250
     table = bert4rec("settings", "--data", str(dataset.path))
     assert dataset.folder.name in table.stdout
     assert "follow from the data" not in table.stderr
