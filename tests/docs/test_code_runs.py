@@ -17,7 +17,10 @@ from tests.service.servers import running
 
 LANGUAGES = ("sh", "python")
 SHORT = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
-"""Trainings stop after a few steps. Nothing else is changed, but for the port of a service."""
+"""Trainings stop after a few steps."""
+SHALLOW = {"model.layers": 1}
+"""What commands train is exported later, and every layer takes seconds. Nothing else is changed, but for the port of a
+service."""
 USUAL_ADDRESS = "http://127.0.0.1:8000"
 WITH_CODE = [
     page
@@ -63,7 +66,7 @@ class Shell:
             self._address = server.address
             return
         if words[:2] == ["bert4rec", "train"]:
-            words += [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
+            words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":
             assert words[-1].startswith(USUAL_ADDRESS)
             words[-1] = words[-1].replace(USUAL_ADDRESS, self._address)
