@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bert4rec
+from bert4rec.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks_of
 from tests.service.servers import running
 
@@ -53,7 +54,10 @@ def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shell:
-    """Runs commands; a service goes on until the page is done."""
+    """Runs commands; a service goes on until the page is done.
+
+    Ours run in this process: importing torch anew for each would take longer than all the rest.
+    """
 
     def __init__(self, folder: Path, until_done: ExitStack) -> None:
         self._folder, self._until_done = folder, until_done
@@ -71,10 +75,10 @@ class Shell:
             assert words[-1].startswith(USUAL_ADDRESS)
             words[-1] = words[-1].replace(USUAL_ADDRESS, self._address)
             words[1:1] = ["--silent", "--show-error", "--fail-with-body"]
-        program = [sys.executable, "-m", "bert4rec"] if words[0] == "bert4rec" else words[:1]
-        run = subprocess.run(
-            [*program, *words[1:]], cwd=self._folder, capture_output=True, text=True, check=False
-        )
+        if words[0] == "bert4rec":
+            app(words[1:], result_action="return_value")
+            return
+        run = subprocess.run(words, cwd=self._folder, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{line}\n{run.stdout}{run.stderr}"
 
 
