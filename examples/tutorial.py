@@ -41,7 +41,7 @@ for warning in dataset.warnings():
 # this page is built in seconds. Leave both out for your own data: the number of steps then follows from its size.
 
 # %%
-few = {"training.steps": 300, "training.validate_every": 100, "training.batch_size": 128}
+few = {"training.steps": 300, "training.validate_every": 100}
 bert = bert4rec.train(dataset, model="bert4rec", preset="demo", settings=few, test=False)
 few = {"training.steps": 150, "training.validate_every": 50}
 sasrec = bert4rec.train(dataset, model="sasrec", preset="demo", settings=few, test=False)

@@ -19,6 +19,7 @@ from bert4rec.training.checkpoint import load_tensors
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.run import MANIFEST, SCHEMA, Run
 from tests.conftest import MakeDataset
+from tests.recommend.tiny import untrained_run
 from tests.training.tiny import after, random_histories, train_tiny
 
 OLDER = Path(__file__).parent / "older"
@@ -102,7 +103,7 @@ def old_dataset(make_dataset: MakeDataset) -> Dataset:
 
 @pytest.fixture
 def old_run(old_dataset: Dataset, tmp_path: Path) -> Run:
-    run = train_tiny(old_dataset, tmp_path / "old")
+    run = train_tiny(old_dataset, tmp_path / "old", "model.layers=1")
     without(run.path / "config.json", "repeats", "select_by")
     write_manifest(run.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
     return Run.open(run.path)
@@ -151,7 +152,8 @@ def test_the_version_of_an_exported_model_tells_what_it_recommends(
     """The same weights recommend other items where repeats are kept: whoever watches for a new version must see it."""
     versions = []
     for repeats in ("keep", "exclude"):
-        run = train_tiny(make_dataset(random_histories(), repeats=repeats), tmp_path / repeats)
+        dataset = make_dataset(random_histories(), repeats=repeats)
+        run = untrained_run(dataset, tmp_path / repeats, dim=8, layers=1, heads=2, max_length=4)
         export_run(run, tmp_path / f"model-{repeats}")
         versions.append(Recommender.load(tmp_path / f"model-{repeats}").version)
     assert versions[0] != versions[1]

@@ -8,8 +8,8 @@ import pytest
 from bert4rec.demo.demo import DEMO_MODELS
 from tests.cli.test_data_commands import bert4rec
 
-FLOOR = 0.8
-"""Of the best possible NDCG@10. Measured: 0.93 with seed 1; POP reaches 0.11."""
+FLOOR = 0.85
+"""Of the best possible NDCG@10. Measured: 0.95, 0.93 and 0.94 with seeds 1, 2 and 3; POP reaches 0.11."""
 
 
 @pytest.mark.timeout(600)

@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 import bert4rec
+from bert4rec.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks_of
 from tests.service.servers import running
 
 LANGUAGES = ("sh", "python")
 SHORT = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
-"""Trainings stop after a few steps. Nothing else is changed, but for the port of a service."""
+"""Trainings stop after a few steps."""
+SHALLOW = {"model.layers": 1}
+"""What commands train is exported later, and every layer takes seconds. Nothing else is changed, but for the port of a
+service."""
 USUAL_ADDRESS = "http://127.0.0.1:8000"
 WITH_CODE = [
     page
@@ -50,7 +54,10 @@ def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shell:
-    """Runs commands; a service goes on until the page is done."""
+    """Runs commands; a service goes on until the page is done.
+
+    Ours run in this process: importing torch anew for each would take longer than all the rest.
+    """
 
     def __init__(self, folder: Path, until_done: ExitStack) -> None:
         self._folder, self._until_done = folder, until_done
@@ -63,15 +70,15 @@ class Shell:
             self._address = server.address
             return
         if words[:2] == ["bert4rec", "train"]:
-            words += [word for key, value in SHORT.items() for word in ("--set", f"{key}={value}")]
+            words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":
             assert words[-1].startswith(USUAL_ADDRESS)
             words[-1] = words[-1].replace(USUAL_ADDRESS, self._address)
             words[1:1] = ["--silent", "--show-error", "--fail-with-body"]
-        program = [sys.executable, "-m", "bert4rec"] if words[0] == "bert4rec" else words[:1]
-        run = subprocess.run(
-            [*program, *words[1:]], cwd=self._folder, capture_output=True, text=True, check=False
-        )
+        if words[0] == "bert4rec":
+            app(words[1:], result_action="return_value")
+            return
+        run = subprocess.run(words, cwd=self._folder, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{line}\n{run.stdout}{run.stderr}"
 
 

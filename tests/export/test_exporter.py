@@ -305,10 +305,10 @@ def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) ->
     assert effects[0] == pytest.approx(effects[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("ask", ["mask", "last", "both"])
-def test_an_exported_model_asks_as_its_run_does(pair: Pair, tmp_path: Path, ask: str) -> None:
+@pytest.mark.parametrize(("ask", "layers"), [("mask", 1), ("last", 1), ("both", 2)])
+def test_an_exported_model_asks_as_its_run_does(pair: Pair, tmp_path: Path, ask: str, layers: int) -> None:
     dataset = Dataset.open(pair.run.plan.dataset)
-    run = untrained_run(dataset, tmp_path / "run", "bert4rec+", **SETTINGS, ask=ask)
+    run = untrained_run(dataset, tmp_path / "run", "bert4rec+", **{**SETTINGS, "layers": layers, "ask": ask})
     export_run(run, tmp_path / "model")
     ours, theirs = Recommender.load(run.path), Recommender.load(tmp_path / "model")
     assert ours.max_history == theirs.max_history == MAX_LENGTH - 1

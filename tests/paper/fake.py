@@ -135,7 +135,7 @@ def _ranks(place: NDArray[np.float64], power: float, candidates: int) -> NDArray
 
 
 def _ndcg(place: NDArray[np.float64], power: float) -> float:
-    return summarise(_ranks(place, power, 101))["NDCG@10"]
+    return summarise(_ranks(place, power, 101), ["NDCG@10"])["NDCG@10"]
 
 
 def attention(seed: int) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def trained(
     case, folder = CASES[request.param], tmp_path_factory.mktemp("recount")
     recipe = Recipe(Filters(min_user_actions=1), num_negatives=5)
     dataset = prepare(log_of(case.histories), folder / "dataset", name="recounted", recipe=recipe)
-    run = train_tiny(dataset, folder / "run", "training.steps=60")
+    run = train_tiny(dataset, folder / "run", "training.steps=60", "model.layers=1")
     export_run(run, folder / "model")
     return case, dataset, run
 

@@ -23,7 +23,7 @@ def demo_command(
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
-    """Try everything in a few minutes: built-in data, ten models, the best possible ranking, a report.
+    """Try everything in a minute or two: built-in data, ten models, the best possible ranking, a report.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A demo of everything in a few minutes: the built-in world, ten models, a report."""
+"""A demo of everything in a minute or two: the built-in world, ten models, a report."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -110,7 +110,7 @@ def run_demo(
 ) -> Demo:
     """Run every stage on the built-in world: prepare, train ten models, evaluate, export, report.
 
-    It takes a few minutes. The dataset, the runs, the exported model and report.html are written to `folder`.
+    It takes a minute or two. The dataset, the runs, the exported model and report.html are written to `folder`.
 
     Parameters
     ----------

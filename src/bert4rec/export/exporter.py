@@ -87,11 +87,13 @@ def export_model(
     repeats: Repeats = "exclude",
     int8: bool = False,
     samples: Sequence[Mapping[str, Any]] = (),
+    with_attention: bool = True,
     overwrite: bool = False,
 ) -> None:
     """Write the folder that `onnx_engine` describes. `name` is that of the data set, `repeats` its rule.
 
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
+    Without attention it takes half as long: enough to rank items, not to show where the model looks.
     """
     check_exportable(type(model), type(model).__name__)
     model = model.cpu().eval()
@@ -105,7 +107,7 @@ def export_model(
         catalogue.write(folder / "catalogue.json")
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
-        for file_name, graph in _graphs(model, int8=int8):
+        for file_name, graph in _graphs(model, int8=int8, with_attention=with_attention):
             _read_from_file(graph, table, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
         facts = {
@@ -142,7 +144,9 @@ class _Attention(_Encoder):
         return weights[0]
 
 
-def _graphs(model: SequentialModel, *, int8: bool) -> "Iterator[tuple[str, onnx.ModelProto]]":
+def _graphs(
+    model: SequentialModel, *, int8: bool, with_attention: bool
+) -> "Iterator[tuple[str, onnx.ModelProto]]":
     max_history = model.max_history
     example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
     # A length that can only be 1 does not vary.
@@ -152,7 +156,7 @@ def _graphs(model: SequentialModel, *, int8: bool) -> "Iterator[tuple[str, onnx.
     yield "head.onnx", _head()
     with torch.inference_mode():
         has_attention = model.attention(PaddedHistories(example)) is not None
-    if has_attention:
+    if has_attention and with_attention:
         yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
 
 

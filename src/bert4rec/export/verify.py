@@ -53,7 +53,8 @@ def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> ExportCheck:
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         folder = Path(scratch) / "model"
         model = run.load_model("selection", cpu.device)
-        export_model(model, Catalogue.read_table(run.path / "items.parquet"), folder, name="", int8=int8)
+        catalogue = Catalogue.read_table(run.path / "items.parquet")
+        export_model(model, catalogue, folder, name="", int8=int8, with_attention=False)
         engine = OnnxEngine(folder, read_model(folder), threads=torch.get_num_threads())
         before = _judge(run.scorer("selection", cpu), dataset, targets)
         after = _judge(_scorer(engine), dataset, targets)
