@@ -124,9 +124,7 @@ def test_settings_may_be_a_mapping_of_values() -> None:
             make_config("bert4rec", {}, {key: True})
     with pytest.raises(UsageError, match=r"'dim': 128 is not of the form section.key=value"):
         make_config("bert4rec", {}, {"dim": 128})
-    with pytest.raises(
-        UsageError, match=r"`settings` must be a mapping or a list; found 'model.dim=128'"
-    ):
+    with pytest.raises(UsageError, match=r"`settings` must be a mapping or a list; found 'model.dim=128'"):
         make_config("bert4rec", {}, "model.dim=128")
 
 
