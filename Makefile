@@ -5,7 +5,7 @@ READY := .venv/.ready
 
 .PHONY: demo test check format docs tables bench clean
 
-demo: $(READY)            ## what this project does, in a few minutes: built-in data, models, report
+demo: $(READY)            ## what this project does, in a minute or two: built-in data, models, report
 	$(BIN)/bert4rec demo -o demo --overwrite
 
 test: $(READY)            ## every test
