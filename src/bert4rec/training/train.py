@@ -49,13 +49,17 @@ MOST_RESTARTS = 2
 
 @dataclass(frozen=True)
 class RunContext:
-    """What does not decide the outcome of a run: where it happens and what watches it."""
+    """What is no part of a plan: where a run happens, what watches it, and what its caller does for it."""
 
     placement: Placement
     listener: Listener
     compile_step: bool = True
     should_stop: Callable[[], bool] = lambda: False
     began: float = field(default_factory=time.perf_counter)
+    may_restart: bool = True
+    """Whether a stage that collapses is begun anew; otherwise `CollapsedError` is raised."""
+    yardsticks: Yardsticks | None = None
+    """What counting reaches, if the caller has counted already: it takes a while on a large log."""
 
 
 def train(
@@ -213,6 +217,8 @@ class _Trainer:
                 self._run(loop, stage, steps)
                 return loop
             except CollapsedError as collapse:
+                if not self.around.may_restart:
+                    raise
                 step, rate, reason = loop.progress.step, loop.learning_rate / 2, str(collapse)
                 restart = {"stage": stage, "step": step, "learning_rate": rate, "reason": reason}
                 restarts, seconds = [*loop.progress.restarts, restart], loop.progress.seconds
@@ -287,7 +293,7 @@ class _Trainer:
     @cached_property
     def yardsticks(self) -> Yardsticks:
         """What counting reaches on the validation items."""
-        return Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
+        return self.around.yardsticks or Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
 
     def _ranks(self, scorer: ModelScorer, part: Part) -> Ranks:
         items = "validation items" if part == "valid" else "test items"
