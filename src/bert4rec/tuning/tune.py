@@ -1,6 +1,7 @@
 """`bert4rec.tune`: look for better settings than the default, for as many minutes as one has."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -45,9 +46,11 @@ def tune(
     """Search for better settings on the validation items, and write them to a file that `train(..., config=...)` takes.
 
     The default is tried first, then the model's presets, then what Optuna proposes; trials that fall behind are given
-    up. About a third of the time is kept for training the best and the default again with fresh seeds: the best of
-    many trials owes part of its lead to luck. If it is not better then, the file holds the default settings. The test
-    items are never looked at.
+    up. Up to half of the time is kept for training the best and the default again with fresh seeds: the best of many
+    trials owes part of its lead to luck. If it is not better then, the file holds the default settings. The test items
+    are never looked at.
+
+    The default is what `train` would do on this machine.
 
     Ctrl-C ends the search. What was found by then is in the folder, and the same call with `resume=True` goes on.
 
@@ -84,6 +87,7 @@ def tune(
     should_stop
         Asked before every step; True ends the search as Ctrl-C does.
     """
+    began = time.perf_counter()
     require_torch()
     require_tuner()
     # What can be refused without torch and Optuna is refused first.
@@ -99,7 +103,7 @@ def tune(
         if overwrite:
             raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
         request = Request.load(target)
-        request.plan.refuse_changes(model=model, settings=settings, seed=seed, select_by=select_by)
+        request.refuse_changes(settings or (), model=model, seed=seed, select_by=select_by)
         request.plan.check_dataset(opened)
     else:
         from bert4rec.settings.sections import DEFAULT_MODEL
@@ -113,10 +117,16 @@ def tune(
     from bert4rec.tuning.study import quiet_optuna
     from bert4rec.tuning.trials import Trainer
 
-    place(device)
+    placement = place(device)
+    opened.verify()
     with held(target, wait=False), quiet_optuna(), _Line(progress) as line:
+        watcher = listener or line
         if not resume:
             clear_search(target)
+            watcher.busy("finding out what `train` would do on this machine", seconds)
+            usual, request = request, request.as_trained(opened, placement, compile_step=compile)
+            if request != usual:
+                watcher.say(f"The default is what `train` would do on this machine: {request.size}.")
             request.save(target)
         search = Search(
             request,
@@ -124,9 +134,10 @@ def tune(
             target,
             seconds,
             trials,
-            Trainer(opened, request.plan, target / "trial", device, compile),
-            listener or line,
+            Trainer(opened, request.plan, target / "trial", placement, compile),
+            watcher,
             should_stop or (lambda: False),
+            began,
         )
         try:
             return search.run()
