@@ -94,6 +94,7 @@ def test_no_trial_takes_so_long_that_it_could_not_be_confirmed(spent: float) -> 
     longest = budget.longest_trial(default, best)
     assert longest <= 2.5 * default
     assert longest <= budget.left_to_search(default, best) + 1e-3
+    assert budget.longest_trial(default, best=0.0) >= longest, "as long as there is nothing to confirm"
     again = TOLERANCE * (FEWEST_SEEDS * longest + (FEWEST_SEEDS - 1) * default)
     assert longest + again <= budget.left() + 1e-2
 

@@ -107,7 +107,8 @@ class Budget:
     def longest_trial(self, default: float, best: float) -> float:
         """Seconds that the next trial may take.
 
-        In the end there must be time for the fresh seeds of the best so far and, if it is better, for its own.
+        In the end there must be time for the fresh seeds of the best so far, if there is any, and for those of the
+        trial itself, if it is better.
         """
         spare = self.left() - _confirming(FEWEST_SEEDS, default, best=0.0)
         with_its_own = spare / (1 + TOLERANCE * FEWEST_SEEDS)

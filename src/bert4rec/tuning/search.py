@@ -205,7 +205,8 @@ class Search:
         return best.number > 0 and self._has_learned(best)
 
     def _longest_trial(self) -> float:
-        return self.budget.longest_trial(*(trial.seconds for trial in self._default_and_best))
+        default, best = self._default_and_best
+        return self.budget.longest_trial(default.seconds, best.seconds if self._is_to_judge(best) else 0.0)
 
     def _goes_on(self) -> bool:
         """Whether there is time for one more trial of usual length, and for what comes after."""
