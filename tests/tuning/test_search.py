@@ -372,7 +372,7 @@ def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
         in witness.said
     )
     assert found.sentence.startswith("In trainings of 75 of 1,000 steps: no")
-    assert found.sentence.endswith("Whole ones may turn out otherwise; 400 minutes would be enough for them.")
+    assert found.sentence.endswith("That says little about whole ones; 400 minutes would be enough for them.")
     assert found.settings["training"]["steps"] == 1000
 
 

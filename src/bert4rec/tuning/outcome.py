@@ -23,7 +23,7 @@ class TuningTrial:
     number: int
     """0 is the default."""
     state: State
-    """A trial is pruned if it is behind, too slow or out of time, and failed if its process was killed."""
+    """A trial is pruned if it is behind, collapses or is too slow, and failed if its process was killed."""
     value: float | None
     """The metric on the validation items at its best; of a pruned trial as far as it came."""
     changes: dict[str, Any]

@@ -36,7 +36,7 @@ from bert4rec.tuning.budget import MANY, Budget, TrialPlan, plan_trials, too_slo
 from bert4rec.tuning.mattered import draw, importance_of
 from bert4rec.tuning.outcome import OUTCOME, Tuning, TuningTrial
 from bert4rec.tuning.request import Request
-from bert4rec.tuning.space import Space, shortened
+from bert4rec.tuning.space import ENOUGH, Space, shortened
 from bert4rec.tuning.study import JOURNAL, TENTHS, as_told, open_study
 from bert4rec.tuning.trials import GivenUp, Trainer, TrialWatch
 from bert4rec.tuning.verdict import compare, sentence
@@ -267,7 +267,7 @@ class Search:
             is_behind=is_behind,
             should_stop=self.should_stop,
             seconds=longest,
-            expected=longest,
+            looks_ahead=True,
         )
 
     def _busy(self, what: str) -> None:
@@ -384,7 +384,9 @@ class Search:
         if short == whole:
             return told[0].upper() + told[1:]
         minutes = math.ceil(MANY * self.plan.whole_seconds / 60)
+        is_near = self.plan.share >= ENOUGH
+        doubt = "Whole ones may turn out otherwise" if is_near else "That says little about whole ones"
         return (
-            f"In trainings of {short:,} of {whole:,} steps: {told} Whole ones may turn out otherwise; {minutes:,} "
-            "minutes would be enough for them."
+            f"In trainings of {short:,} of {whole:,} steps: {told} {doubt}; {minutes:,} minutes would be enough for "
+            "them."
         )

@@ -122,7 +122,7 @@ LATE = (
 """What keeps a long training from learning by heart. A short one is better without, which says nothing about a whole
 one: where trials are much shorter, these stay as they are."""
 ENOUGH = 0.2
-"""Share of a whole training from which on a trial tells what `LATE` settings do."""
+"""Share of a whole training from which on a trial tells what `LATE` settings do, and much about the others."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class GivenUp(Exception):  # noqa: N818 (nothing went wrong)
 
 @dataclass
 class TrialWatch:
-    """Listens to a training, and ends it if it is behind, too slow or out of time."""
+    """Listens to a training, and ends it if it is behind or too slow."""
 
     tell: Callable[[str], object] = lambda _: None
     """Hears how the training stands."""
@@ -47,8 +47,8 @@ class TrialWatch:
     """Whether the user wants the whole search to end."""
     seconds: float = float("inf")
     """After which the training is ended."""
-    expected: float | None = None
-    """Seconds that the training may take by what it expects itself, or it is ended as soon as that shows."""
+    looks_ahead: bool = False
+    """Whether it is ended as soon as it shows that it would take longer."""
 
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
@@ -61,7 +61,7 @@ class TrialWatch:
     @property
     def why(self) -> str:
         """Why the training has to end; empty as long as it may go on."""
-        return self._why or ("out of time" if self._passed() >= self.seconds else "")
+        return self._why or ("too slow" if self._passed() >= self.seconds else "")
 
     def is_over(self) -> bool:
         """Asked before every step and every batch of a ranking."""
@@ -80,10 +80,10 @@ class TrialWatch:
         self.tell(f"{text}, {self.marks[-1]['value']:.4f}" if self.marks else text)
         is_mark = bool(self.marks) and self.marks[-1]["step"] == progress.step
         # The first report may have been held up by something that is over.
-        is_known = self.expected is not None and self._reports > 1
+        is_known = self.looks_ahead and self._reports > 1
         if is_mark and self.is_behind(progress.step / self._steps, self.best_value):
             self._why = "behind the others"
-        elif is_known and self._passed() + pace.seconds_left > (self.expected or 0.0):
+        elif is_known and self._passed() + pace.seconds_left > self.seconds:
             self._why = "too slow"
 
     def busy(self, what: str, seconds_left: float) -> None: ...
