@@ -59,8 +59,9 @@ def test_a_search_that_could_try_next_to_nothing_is_refused_with_what_it_needs()
 
 
 def test_a_search_of_a_few_trials_needs_time_for_no_more_than_these_and_has_longer_ones() -> None:
-    assert plan(0.2, step=0.1).share == pytest.approx(0.01)
-    assert plan(0.2, 1, step=0.1).share == pytest.approx(12 / 8 / 100)
+    with pytest.raises(UsageError, match="6 trainings of 10 steps"):
+        plan(0.2, 2, step=0.3)
+    assert plan(0.2, 1, step=0.3).share == pytest.approx(0.02), "a default alone needs no fresh seeds"
     assert plan(10).share == 0.25
     assert plan(10, 3).share == pytest.approx(0.6)
     assert plan(10, 1000).share == 0.25

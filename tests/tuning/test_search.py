@@ -357,23 +357,28 @@ def test_trials_become_shorter_if_the_default_takes_much_longer_than_it_seemed_t
     assert found.steps[0] < found.steps[1] == 500
 
 
+@pytest.mark.parametrize(
+    ("whole", "takes", "doubt"),
+    [
+        (1000, "17 minutes", "Whole ones may turn out otherwise; 400 minutes would be enough for them."),
+        (2000, "33 minutes", "That says little about whole ones; 800 minutes would be enough for them."),
+    ],
+)
 def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
-    shop: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, takes: str, doubt: str
 ) -> None:
-    """Where a step takes a second, 75 steps are an eighth of ten minutes: one trial, and what comes after it."""
+    """Where a step takes a second, 300 steps are half of ten minutes: one trial, and time to spare."""
     monkeypatch.setattr(Trainer, "measure", lambda *_: Costs(setup=0.0, step=1.0, validation=0.0))
     monkeypatch.setattr(Budget, "spent", lambda _: 0.0)
     witness = Witness()
-    settings = {"training.steps": 1000, "training.batch_size": 64}
+    settings = {"training.steps": whole, "training.batch_size": 64}
     found = tune(shop, tmp_path / "tuned", 1, model="fpmc", settings=settings, listener=witness)
-    assert found.steps == (75, 1000)
-    assert (
-        "About 1 trial of 75 steps, because a whole training, of 1,000, takes about 17 minutes."
-        in witness.said
-    )
-    assert found.sentence.startswith("In trainings of 75 of 1,000 steps: no")
-    assert found.sentence.endswith("That says little about whole ones; 400 minutes would be enough for them.")
-    assert found.settings["training"]["steps"] == 1000
+    assert found.steps == (300, whole)
+    told = f"About 1 trial of 300 steps, because a whole training, of {whole:,}, takes about {takes}."
+    assert told in witness.said
+    assert found.sentence.startswith(f"In trainings of 300 of {whole:,} steps: no")
+    assert found.sentence.endswith(doubt)
+    assert found.settings["training"]["steps"] == whole
 
 
 @pytest.mark.parametrize(

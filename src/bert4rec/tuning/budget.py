@@ -11,8 +11,9 @@ MANY, FEW, FEWEST = 24, 15, 6
 """Trainings that fit into a search, those with fresh seeds included. Trials are whole trainings where `MANY` of them
 fit; otherwise they become shorter, down to a quarter, and then fewer; shorter again where `FEW` do not fit; and, if
 they have `FEWEST_STEPS`, fewer again, down to the default, another one, and what it takes to confirm that."""
-FRESH = 7
-"""How many of them are not trials: those with fresh seeds, and time to spare."""
+FRESH, SPARE = 6, 1
+"""How many of them are not trials: those with fresh seeds, unless nothing but the default is tried, and some time to
+spare."""
 QUARTER = 0.25
 MOST_VALIDATIONS, FEWEST_VALIDATIONS = 10, 3
 VALIDATING = 0.25
@@ -59,24 +60,25 @@ def plan_trials(
     costs: Costs, training: TrainingConfig, seconds: float, trials: int | None = None
 ) -> TrialPlan:
     """Trials of such a length that enough of them fit into the time: as many as are asked for, if that is enough."""
-    many, few = (enough if trials is None else min(enough, trials + FRESH) for enough in (MANY, FEW))
+    asked = MANY if trials is None else trials + FRESH * (trials > 1) + SPARE
+    many, few, fewest = (min(enough, asked) for enough in (MANY, FEW, FEWEST))
     whole = costs.of(training.steps, MOST_VALIDATIONS)
     target = min(whole, max(seconds / many, min(QUARTER * whole, seconds / few)))
-    fewest = min(FEWEST_STEPS, training.steps)
-    least = costs.of(fewest, validations=1)
-    if FEWEST * least > seconds:
+    fewest_steps = min(FEWEST_STEPS, training.steps)
+    least = costs.of(fewest_steps, validations=1)
+    if fewest * least > seconds:
         raise UsageError(
-            f"`minutes` must be at least {math.ceil(FEWEST * least / 60)} on this machine: {FEWEST} trainings of "
-            f"{fewest} steps, the least that makes a search, take that long. For good settings, choose many more."
+            f"`minutes` must be at least {math.ceil(fewest * least / 60)} on this machine: {fewest} trainings of "
+            f"{fewest_steps} steps, the least that makes a search, take that long. For good settings, choose many more."
         )
     target = max(target, least)
     affordable = int(VALIDATING * target / max(costs.validation, 1e-9))
     validations = min(MOST_VALIDATIONS, max(FEWEST_VALIDATIONS, affordable))
-    if costs.of(fewest, validations) > target:
+    if costs.of(fewest_steps, validations) > target:
         validations = 1
     spare = target - costs.of(0, validations)
     steps = training.steps if target == whole else min(training.steps, spare / max(costs.step, 1e-9))
-    share = max(steps, fewest) / training.steps
+    share = max(steps, fewest_steps) / training.steps
     return TrialPlan(share, validations, costs.of(share * training.steps, validations), whole)
 
 

@@ -138,7 +138,7 @@ class Search:
         self._take(plan_trials(costs, default.training, self.budget.left(), self.most_trials))
         self.study.set_user_attr("plan", asdict(self.plan))
         seconds = self.plan.seconds
-        expected = round(self.budget.left_to_search(seconds, seconds) / seconds)
+        expected = max(1, round(self.budget.left_to_search(seconds, seconds) / seconds))
         expected = min(expected, self.most_trials or expected)
         for params in [self.space.nearest(self.space.usual), *self.space.presets()[: expected // 3]]:
             self.study.enqueue_trial(params)
