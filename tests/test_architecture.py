@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "recommend": DATA,
     "export": {*LEARNING, "training", "recommend"},
     "service": {*DATA, "recommend"},
-    "tuning": {*LEARNING, "training"},
+    "tuning": {*LEARNING, "training", "budget"},
     "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "service"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},

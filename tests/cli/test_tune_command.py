@@ -25,10 +25,22 @@ def test_the_outcome_is_printed_for_people_and_for_programs(
         f"train {dataset} -o run --model bert4rec+ --config {tmp_path / 'tuned' / 'settings.toml'}"
         in printed.err
     )
+    assert "--select-by" not in printed.err
     tune_command(dataset, output=tmp_path / "tuned", trials=2, resume=True, json=True, device="cpu")
     found = json.loads(capsys.readouterr().out)
     assert [trial["number"] for trial in found["trials"]] == [0, 1]
     assert found["sentence"] in " ".join(printed.out.split())
+
+
+def test_what_was_searched_by_is_part_of_the_command_and_of_the_file(
+    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, folder = make_dataset(random_histories()).folder, tmp_path / "tuned"
+    settings = tuple(f"{key}={value}" for key, value in SETTINGS.items())
+    tune_command(dataset, output=folder, settings=settings, trials=1, device="cpu", select_by="ndcg@10:full")
+    command = f"--config {folder / 'settings.toml'} --select-by NDCG@10:full"
+    assert command in capsys.readouterr().err
+    assert 'config="settings.toml", select_by="NDCG@10:full")`' in (folder / "settings.toml").read_text()
 
 
 def test_without_a_terminal_it_never_falls_silent(monkeypatch: pytest.MonkeyPatch) -> None:

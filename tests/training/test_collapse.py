@@ -19,7 +19,7 @@ from bert4rec.tasks.next_item import NextItemTask
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
 from bert4rec.training.launch import refit_run
-from bert4rec.training.loop import Interrupted, TrainingProgress, why_collapsed
+from bert4rec.training.loop import CollapsedError, Interrupted, TrainingProgress, why_collapsed
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
 from bert4rec.training.train import RunContext, train
@@ -179,6 +179,18 @@ def test_a_loss_that_is_no_number_is_noticed_and_in_the_end_refused(dataset: Dat
         train_at(NOT_EVEN_A_NUMBER, dataset, tmp_path / "run", witness=witness)
     found = [text for text in witness.warned if "no longer" in text]
     assert [text.partition("the learning rate, ")[2] for text in found] == ["5e+29.", "2.5e+29."]
+
+
+@pytest.mark.parametrize("learning_rate", [TOO_HIGH, NOT_EVEN_A_NUMBER])
+def test_where_starting_over_is_no_use_a_collapse_ends_the_training(
+    dataset: Dataset, tmp_path: Path, learning_rate: float
+) -> None:
+    config, witness = tiny_config(*settings_with(learning_rate)), Witness()
+    plan = Plan.for_dataset(dataset, "bert4rec", config, preset=None, seed=2, split=None)
+    around = RunContext(Placement(CPU, None), witness, may_restart=False)
+    with pytest.raises(CollapsedError, match=r"no better than the|no longer"):
+        train(dataset, tmp_path / "run", plan, around)
+    assert witness.stages == [("selection", 80)]
 
 
 @pytest.mark.parametrize("users", [40, 160])

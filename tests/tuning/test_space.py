@@ -70,7 +70,8 @@ def test_named_values_are_all_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longest", "lengths"), [(1000, {50, 100, 200, 400}), (120, {50, 100, 200}), (60, {50, 200})]
+    ("longest", "lengths"),
+    [(1000, {50, 100, 200, 400}), (201, {50, 100, 200, 400}), (200, {50, 100, 200}), (60, {50, 200})],
 )
 def test_no_length_is_tried_that_shows_no_more_than_another(longest: int, lengths: set[int]) -> None:
     found = space(longest=longest).ranges
@@ -79,7 +80,10 @@ def test_no_length_is_tried_that_shows_no_more_than_another(longest: int, length
 
 
 def test_histories_that_every_model_sees_whole_leave_nothing_to_choose() -> None:
-    assert not {"model.max_length", "objective.window_step"} & space(longest=30).ranges.keys()
+    for longest in (30, 50):
+        assert not {"model.max_length", "objective.window_step"} & space(longest=longest).ranges.keys()
+    whole = space(longest=200, fixed=("model.max_length",))
+    assert "objective.window_step" not in whole.ranges, "200 actions are seen by default"
 
 
 def test_short_trials_decide_neither_on_dropout_nor_on_the_number_of_steps() -> None:

@@ -68,6 +68,7 @@ def test_a_search_that_was_killed_and_interrupted_keeps_what_it_found_and_goes_o
 
     # The worst moment: in the middle of a line of the journal, with its lock, and a trial under way.
     journal = folder / "study.jsonl"
+    (folder / "study.jsonl.lock").unlink(missing_ok=True)
     (folder / "study.jsonl.lock").symlink_to(journal)
     with journal.open("a") as file:
         file.write('{"op_code": 7, "worker_id": "')
@@ -76,7 +77,7 @@ def test_a_search_that_was_killed_and_interrupted_keeps_what_it_found_and_goes_o
         running.send_signal(signal.SIGINT)
         _, messages = running.communicate()
     assert running.returncode == 130
-    assert f"Stopped. The best settings so far are in {folder / 'settings.toml'}. Continue with:" in messages
+    assert f"Stopped. The best settings so far are in {folder / 'settings.toml'}, which says how" in messages
     assert f"tune {dataset.path} -o {folder} --resume --minutes 30" in messages
     assert (folder / "tuning.png").exists()
     now = (folder / "trials.jsonl").read_text().splitlines()

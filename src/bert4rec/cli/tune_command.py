@@ -37,8 +37,9 @@ def tune_command(
 ) -> None:
     """Search for better settings on the validation items, and write them to a file for `train --config`.
 
-    The default is tried first, then presets, then what Optuna proposes. In the end, the best and the default are
-    trained again with fresh seeds. If the best is not better then, the file holds the default settings.
+    The default, which is what `train` would do on this machine, is tried first, then presets, then what Optuna
+    proposes. In the end, the best and the default are trained again with fresh seeds. If the best is not better then,
+    the file holds the default settings.
 
     Parameters
     ----------
@@ -82,7 +83,8 @@ def tune_command(
     def last_words() -> str:
         if not (output / SETTINGS).exists():
             return "Stopped before the first trial was finished: nothing was found."
-        return f"Stopped. The best settings so far are in {output / SETTINGS}. Continue with:\n  {again}"
+        kept = f"The best settings so far are in {output / SETTINGS}, which says how sure that is."
+        return f"Stopped. {kept} Continue with:\n  {again}"
 
     with StopSwitch(last_words) as switch, SearchLine() as line:
         try:
@@ -114,6 +116,7 @@ def tune_command(
             shares = [f"{key} ({share:.0%})" for key, share in list(found.importance.items())[:3]]
             results.print(f"What mattered most: {', '.join(shares)}.")
     train = ["train", str(dataset), "-o", "run", "--model", found.model, "--config", str(found.file)]
+    train += ["--select-by", found.select_by] if found.select_by else []
     say(f"Wrote {found.file} and {found.figure}. Train with:\n  {shlex.join([this_command(), *train])}")
 
 

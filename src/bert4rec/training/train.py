@@ -52,7 +52,7 @@ MOST_RESTARTS = 2
 
 @dataclass(frozen=True)
 class RunContext:
-    """What does not decide the outcome of a run: where it happens and what watches it."""
+    """What is no part of a plan: where a run happens, what watches it, and what its caller does for it."""
 
     placement: Placement
     listener: Listener
@@ -61,6 +61,10 @@ class RunContext:
     began: float = field(default_factory=time.perf_counter)
     is_announced: bool = False
     """Whether it was said how long it will take."""
+    may_restart: bool = True
+    """Whether a stage that collapses is begun anew; otherwise `CollapsedError` is raised."""
+    yardsticks: Yardsticks | None = None
+    """What counting reaches, if the caller has counted already: it takes a while on a large log."""
 
 
 def train(
@@ -218,6 +222,8 @@ class _Trainer:
                 self._run(loop, stage, steps)
                 return loop
             except CollapsedError as collapse:
+                if not self.around.may_restart:
+                    raise
                 step, rate, reason = loop.progress.step, loop.learning_rate / 2, str(collapse)
                 restart = {"stage": stage, "step": step, "learning_rate": rate, "reason": reason}
                 restarts, seconds = [*loop.progress.restarts, restart], loop.progress.seconds
@@ -294,7 +300,7 @@ class _Trainer:
     @cached_property
     def yardsticks(self) -> Yardsticks:
         """What counting reaches on the validation items."""
-        return Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
+        return self.around.yardsticks or Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
 
     def _ask(self, scorer: ModelScorer, part: Part) -> Judged:
         items = "validation items" if part == "valid" else "test items"

@@ -7,18 +7,24 @@ from dataclasses import dataclass, field
 from bert4rec.errors import UsageError
 from bert4rec.settings.objectives import TrainingConfig
 
-MANY, FEW = 24, 12
+MANY, FEW, FEWEST = 24, 15, 6
 """Trainings that fit into a search, those with fresh seeds included. Trials are whole trainings where `MANY` of them
-fit; otherwise they become shorter, down to a quarter, and then fewer; and shorter again where `FEW` do not fit."""
+fit; otherwise they become shorter, down to a quarter, and then fewer; shorter again where `FEW` do not fit; and, if
+they have `FEWEST_STEPS`, fewer again, down to the default, another one, and what it takes to confirm that."""
+FRESH, SPARE = 6, 1
+"""How many of them are not trials: those with fresh seeds, unless nothing but the default is tried, and some time to
+spare."""
 QUARTER = 0.25
 MOST_VALIDATIONS, FEWEST_VALIDATIONS = 10, 3
 VALIDATING = 0.25
 """Share of a trial that may go to validations, unless these are the fewest already."""
 FEWEST_STEPS = 10
-SEEDS = 3
-"""Of the best and of the default in the end, if they take no more than `RESERVED` of the time; otherwise fewer."""
-RESERVED = 1 / 3
-TOLERANCE = 1.1
+SEEDS, FEWEST_SEEDS = 3, 2
+"""Trainings of the best and of the default that are compared in the end: the fewest if more would take more than
+`RESERVED` of the time. The default's trial is one of them, for it was not chosen by its value; those of the best are
+all fresh."""
+RESERVED = 0.5
+TOLERANCE = 1.2
 """A training may take longer than the same one before."""
 TOO_SLOW, NEVER_TOO_SLOW = 2.5, 5.0
 """A trial that would take so many times as long as the default is given up, unless that is a few seconds."""
@@ -33,8 +39,8 @@ class Costs:
     validation: float
 
     def of(self, steps: float, validations: int) -> float:
-        """Of a whole trial: in the end, all validation items are ranked twice more."""
-        return self.setup + steps * self.step + (validations + 2) * self.validation
+        """Of a whole trial: in the end, all validation items are ranked once more."""
+        return self.setup + steps * self.step + (validations + 1) * self.validation
 
 
 @dataclass(frozen=True)
@@ -50,22 +56,30 @@ class TrialPlan:
     """About how long a whole training of the default takes."""
 
 
-def plan_trials(costs: Costs, training: TrainingConfig, seconds: float) -> TrialPlan:
-    """Trials of such a length that enough of them fit into the time."""
+def plan_trials(
+    costs: Costs, training: TrainingConfig, seconds: float, trials: int | None = None
+) -> TrialPlan:
+    """Trials of such a length that enough of them fit into the time: as many as are asked for, if that is enough."""
+    asked = MANY if trials is None else trials + FRESH * (trials > 1) + SPARE
+    many, few, fewest = (min(enough, asked) for enough in (MANY, FEW, FEWEST))
     whole = costs.of(training.steps, MOST_VALIDATIONS)
-    target = min(whole, max(seconds / MANY, min(QUARTER * whole, seconds / FEW)))
+    target = min(whole, max(seconds / many, min(QUARTER * whole, seconds / few)))
+    fewest_steps = min(FEWEST_STEPS, training.steps)
+    least = costs.of(fewest_steps, validations=1)
+    if fewest * least > seconds:
+        raise UsageError(
+            f"`minutes` must be at least {math.ceil(fewest * least / 60)} on this machine: {fewest} trainings of "
+            f"{fewest_steps} steps, the least that makes a search, take that long. For good settings, choose many more."
+        )
+    target = max(target, least)
     affordable = int(VALIDATING * target / max(costs.validation, 1e-9))
     validations = min(MOST_VALIDATIONS, max(FEWEST_VALIDATIONS, affordable))
+    if costs.of(fewest_steps, validations) > target:
+        validations = 1
     spare = target - costs.of(0, validations)
     steps = training.steps if target == whole else min(training.steps, spare / max(costs.step, 1e-9))
-    if steps < min(FEWEST_STEPS, training.steps):
-        needed = FEW * costs.of(FEWEST_STEPS, FEWEST_VALIDATIONS) / 60
-        raise UsageError(
-            f"`minutes` must be at least {math.ceil(needed)} on this machine: even trials of {FEWEST_STEPS} steps take "
-            "that long. For good settings, choose many more."
-        )
-    share = steps / training.steps
-    return TrialPlan(share, validations, costs.of(steps, validations), whole)
+    share = max(steps, fewest_steps) / training.steps
+    return TrialPlan(share, validations, costs.of(share * training.steps, validations), whole)
 
 
 @dataclass(frozen=True)
@@ -84,15 +98,30 @@ class Budget:
         return self.total - self.spent()
 
     def seeds_for(self, default: float, best: float) -> int:
-        """How many fresh seeds of both there are to be, if a training of each takes so many seconds."""
-        affordable = int(RESERVED * self.total / (TOLERANCE * (default + best)))
-        return min(SEEDS, max(1, affordable))
-
-    @staticmethod
-    def longest_trial(default: float) -> float:
-        """Seconds that a trial may take where the default takes so many."""
-        return max(NEVER_TOO_SLOW, TOO_SLOW * default)
+        """How many trainings of each are to be compared, if one of them takes so many seconds."""
+        is_enough = _confirming(SEEDS, default, best) <= RESERVED * self.total
+        return SEEDS if is_enough else FEWEST_SEEDS
 
     def left_to_search(self, default: float, best: float) -> float:
         """Seconds until the trainings with fresh seeds have to begin."""
-        return self.left() - self.seeds_for(default, best) * TOLERANCE * (default + best)
+        return self.left() - _confirming(self.seeds_for(default, best), default, best)
+
+    def longest_trial(self, default: float, best: float) -> float:
+        """Seconds that the next trial may take.
+
+        In the end there must be time for the fresh seeds of the best so far, if there is any, and for those of the
+        trial itself, if it is better.
+        """
+        spare = self.left() - _confirming(FEWEST_SEEDS, default, best=0.0)
+        with_its_own = spare / (1 + TOLERANCE * FEWEST_SEEDS)
+        return min(too_slow(default), self.left_to_search(default, best), with_its_own)
+
+
+def too_slow(default: float) -> float:
+    """Seconds from which on a trial is given up where the default takes so many."""
+    return max(NEVER_TOO_SLOW, TOO_SLOW * default)
+
+
+def _confirming(seeds: int, default: float, best: float) -> float:
+    """Seconds of the trainings with fresh seeds. The default needs one less: it has its trial."""
+    return TOLERANCE * (seeds * best + (seeds - 1) * default)

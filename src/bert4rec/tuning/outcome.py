@@ -23,7 +23,7 @@ class TuningTrial:
     number: int
     """0 is the default."""
     state: State
-    """A trial is pruned if it is behind, too slow or out of time, and failed if its process was killed."""
+    """A trial is pruned if it is behind, collapses or is too slow, and failed if its process was killed."""
     value: float | None
     """The metric on the validation items at its best; of a pruned trial as far as it came."""
     changes: dict[str, Any]
@@ -56,12 +56,13 @@ class Tuning(Tabular):
     best: int
     """Number of the best trial; 0 if none was better than the default."""
     settings: dict[str, dict[str, Any]]
-    """What `settings.toml` holds, section by section: the best settings, or the default if they are no better."""
+    """What `settings.toml` holds, section by section: the best settings, or the default if those were not found to be
+    better. While the search goes on, and if it was interrupted, the best so far."""
     changes: dict[str, Any]
     """In which settings that differs from the default."""
     worth: dict[str, Any] | None
-    """The best less the default with fresh seeds: `difference`, `low`, `high` (the 95% interval), `p_value`, `seeds`.
-    None if they were not trained again."""
+    """The best less the default: `difference`, `low`, `high` (the 95% interval), `p_value`, and `seeds`, how many
+    trainings of each were compared. None if there were not two of each."""
     importance: dict[str, float]
     """How much each setting decided whether a trial was among the best; the shares sum to 1. Empty after few trials."""
     sentence: str
@@ -74,6 +75,13 @@ class Tuning(Tabular):
     def file(self) -> Path:
         """The settings, for `train(..., config=...)`."""
         return self.path / SETTINGS
+
+    @property
+    def select_by(self) -> str | None:
+        """What `train` must be told to select by as the search did; None if the model does so anyway."""
+        from bert4rec.training.plan import select_by_of
+
+        return None if self.metric == select_by_of(self.model) else self.metric
 
     @property
     def figure(self) -> Path:
@@ -101,11 +109,12 @@ class Tuning(Tabular):
     def write(self) -> None:
         """Write settings.toml, complete and with how it was found above it, and trials.jsonl."""
         tried = f"{len(self.trials)} trial{'s' * (len(self.trials) > 1)} in {self.minutes:.3g} minutes"
+        select_by = f', select_by="{self.select_by}"' if self.select_by else ""
         head = [
             f"Settings of {self.model} for {self.dataset} (checksum {self.data_checksum}), found by `bert4rec tune`.",
             f"{tried}, by {self.metric} on the validation items; the test items were not looked at.",
             self.sentence,
-            f'Use them with `bert4rec.train(dataset, model="{self.model}", config="{SETTINGS}")`.',
+            f'Use them with `bert4rec.train(dataset, model="{self.model}", config="{SETTINGS}"{select_by})`.',
         ]
         write_text(self.file, "\n".join([*(f"# {line}" for line in head), "", to_toml(self.settings)]))
         write_text(self.path / TRIALS, "\n".join(json.dumps(asdict(trial)) for trial in self.trials))

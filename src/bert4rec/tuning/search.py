@@ -2,7 +2,7 @@
 
 tune.json       written first: what is searched, and for which data
 study.jsonl     Optuna's journal: every trial as it goes on, and the time that was spent
-ranks/          of the validation items, by the default (0) and by the best trial with fresh seeds
+ranks/          of the validation items, by the default (0) and, with fresh seeds, by the best trial
 settings.toml   the best settings so far; after every trial
 trials.jsonl    the trials so far, a line for each
 tuning.png      the search over time, and what mattered
@@ -11,9 +11,9 @@ outcome.json    written last: everything that was found
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -23,22 +23,23 @@ from optuna.trial import Trial, TrialState
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
-from bert4rec.data.splits import Split, make_split
 from bert4rec.errors import DataError, UsageError, is_out_of_memory
 from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.evaluation.significance import Difference
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.training.forecast import in_words
+from bert4rec.training.loop import CollapsedError
 from bert4rec.training.results import write_ranks
-from bert4rec.tuning.budget import MANY, Budget, TrialPlan, plan_trials
+from bert4rec.training.train import MOST_RESTARTS
+from bert4rec.tuning.budget import MANY, Budget, TrialPlan, plan_trials, too_slow
 from bert4rec.tuning.mattered import draw, importance_of
 from bert4rec.tuning.outcome import OUTCOME, Tuning, TuningTrial
 from bert4rec.tuning.request import Request
-from bert4rec.tuning.space import Space, shortened
+from bert4rec.tuning.space import ENOUGH, Space, shortened
 from bert4rec.tuning.study import JOURNAL, TENTHS, as_told, open_study
 from bert4rec.tuning.trials import GivenUp, Trainer, TrialWatch
-from bert4rec.tuning.verdict import compare, least_learned, sentence
+from bert4rec.tuning.verdict import compare, sentence
 
 
 class SearchListener(Protocol):
@@ -70,6 +71,12 @@ class Search:
     trainer: Trainer
     listener: SearchListener
     should_stop: Callable[[], bool]
+    began: float
+    """When the call began."""
+    floor: float | None = field(init=False)
+    """What a trial must reach: below, it has learned nothing but what is popular. None where that is hard to beat."""
+    halved: int = field(init=False, default=0)
+    """How often the default's learning rate was."""
     study: Study = field(init=False)
     budget: Budget = field(init=False)
     plan: TrialPlan = field(init=False)
@@ -77,13 +84,15 @@ class Search:
 
     def run(self) -> Tuning:
         """Search until the time is up, compare the best with the default, and write down what was found."""
-        if len(self.split.valid) < 2:
-            users = f"{len(self.split.valid)} user{'s' * (len(self.split.valid) != 1)}"
+        valid = self.trainer.split.valid
+        if len(valid) < 2:
+            users = f"{len(valid)} user{'s' * (len(valid) != 1)}"
             raise DataError(
                 f"Settings cannot be told apart by {users} to validate on. At least two are required."
             )
-        for warning in too_little_to_judge(self.dataset, self.split.valid):
+        for warning in too_little_to_judge(self.dataset, valid):
             self.listener.warn(warning)
+        self.floor = self.trainer.yardsticks.floor(len(valid))
         (self.folder / OUTCOME).unlink(missing_ok=True)
         self._open()
         try:
@@ -94,12 +103,12 @@ class Search:
             if self._trials:
                 self._write()
             raise
-        outcome = self._write()
+        outcome = self._write(is_over=True)
         outcome.finish()
         return outcome
 
-    def _write(self) -> Tuning:
-        outcome = self._outcome()
+    def _write(self, *, is_over: bool = False) -> Tuning:
+        outcome = self._outcome(is_over=is_over)
         outcome.write()
         draw(outcome)
         return outcome
@@ -107,7 +116,7 @@ class Search:
     def _open(self) -> None:
         """Take up a search whose default was tried; otherwise begin with that."""
         self.study = open_study(self.folder, self.request.plan.seed)
-        self.budget = Budget(self.seconds, self.study.user_attrs.get("seconds", 0.0))
+        self.budget = Budget(self.seconds, self.study.user_attrs.get("seconds", 0.0), self.began)
         if self._trials:
             self._take(TrialPlan(**self.study.user_attrs["plan"]))
             self.listener.say(f"Going on after trial {self._trials[-1].number}.")
@@ -121,11 +130,15 @@ class Search:
         self._busy("measuring how long a trial takes")
         default = self.request.plan.config
         assert default.training
-        costs = self.trainer.measure(default, self.should_stop, self.budget.left())
-        self._take(plan_trials(costs, default.training, self.budget.left()))
+        try:
+            costs = self.trainer.measure(default, self.should_stop, self.budget.left())
+        except CollapsedError as collapse:
+            self._begin_slower(collapse)
+            return
+        self._take(plan_trials(costs, default.training, self.budget.left(), self.most_trials))
         self.study.set_user_attr("plan", asdict(self.plan))
         seconds = self.plan.seconds
-        expected = round(self.budget.left_to_search(seconds, seconds) / seconds)
+        expected = max(1, round(self.budget.left_to_search(seconds, seconds) / seconds))
         expected = min(expected, self.most_trials or expected)
         for params in [self.space.nearest(self.space.usual), *self.space.presets()[: expected // 3]]:
             self.study.enqueue_trial(params)
@@ -133,6 +146,22 @@ class Search:
         why = f", because a whole training, of {whole:,}, takes {in_words(self.plan.whole_seconds)}"
         trials = f"{expected} trial{'s' * (expected != 1)}"
         self.listener.say(f"About {trials} of {short:,} steps{why if short < whole else ''}.")
+
+    def _begin_slower(self, collapse: CollapsedError) -> None:
+        """The default collapses, so begin again with half its learning rate, as `train` does, and as often."""
+        default = self.request.plan.config
+        assert default.training
+        self.halved += 1
+        if self.halved > MOST_RESTARTS:
+            raise DataError(f"The default collapses, whatever is done about it: {collapse}.")
+        rate = default.training.learning_rate / 2
+        self.listener.warn(
+            f"The default collapsed: {collapse}. Half its learning rate, {rate:g}, is the default from now on."
+        )
+        slower = replace(default, training=replace(default.training, learning_rate=rate))
+        self.request = self.request.starting_from(slower)
+        self.request.save(self.folder)
+        self._begin()
 
     def _take(self, plan: TrialPlan) -> None:
         wanted, longest = self.request.plan, int(self.dataset.lengths.max())
@@ -163,25 +192,21 @@ class Search:
         complete = [trial for trial in self._trials if trial.state == "complete"]
         return complete[0], max(complete, key=lambda trial: trial.value or 0.0)
 
-    @cached_property
-    def split(self) -> Split:
-        return make_split(self.dataset, self.request.plan.split)
-
     @property
     def _criterion(self) -> Criterion:
         """What trainings select by, and so what a search goes by."""
         return self.request.plan.criterion
 
-    @cached_property
-    def _least(self) -> float:
-        return least_learned(self.dataset, self.split, self._criterion)
+    def _has_learned(self, best: TuningTrial) -> bool:
+        return self.floor is None or (best.value or 0.0) > self.floor
 
     def _is_to_judge(self, best: TuningTrial) -> bool:
         """Whether there is something else than the default, and it has learned enough."""
-        return best.number > 0 and (best.value or 0.0) >= self._least
+        return best.number > 0 and self._has_learned(best)
 
-    def _left_to_search(self) -> float:
-        return self.budget.left_to_search(*(trial.seconds for trial in self._default_and_best))
+    def _longest_trial(self) -> float:
+        default, best = self._default_and_best
+        return self.budget.longest_trial(default.seconds, best.seconds if self._is_to_judge(best) else 0.0)
 
     def _goes_on(self) -> bool:
         """Whether there is time for one more trial of usual length, and for what comes after."""
@@ -190,7 +215,7 @@ class Search:
             return True
         if self.most_trials is not None and len(trials) >= self.most_trials:
             return False
-        return self._left_to_search() >= trials[0].seconds
+        return self._longest_trial() >= trials[0].seconds
 
     def _try(self, trial: Trial) -> None:
         began, state, value, note = self.budget.spent(), TrialState.COMPLETE, None, ""
@@ -198,12 +223,17 @@ class Search:
         try:
             config = self.space.config_of(trial.params)
             trial.set_user_attr("changes", self.space.changes(config))
-            self.trainer.train(self._shortened(config), watch)
+            ranks = self.trainer.train(self._shortened(config), watch)
             value = watch.best_value
+            if trial.number == 0:
+                write_ranks(self._ranks_path(0, self.request.plan.seed), ranks)
         except KeyboardInterrupt:
             self.study.tell(trial, state=TrialState.FAIL)
             raise
-        except (GivenUp, UsageError, DataError, MemoryError, RuntimeError) as error:
+        except (GivenUp, CollapsedError, UsageError, DataError, MemoryError, RuntimeError) as error:
+            if trial.number == 0 and isinstance(error, CollapsedError):
+                self._begin_slower(error)
+                return
             if trial.number == 0 and isinstance(error, GivenUp):
                 self.listener.say("The default takes much longer than it seemed to: trials become shorter.")
                 self._begin()
@@ -222,25 +252,22 @@ class Search:
 
     def _watch(self, trial: Trial) -> TrialWatch:
         """Ends a trial that is behind, or that takes far longer than the default, or the default than was planned."""
-        so_far, seconds, usual = "", self.budget.left(), self.plan.seconds
+        so_far, longest = "", min(self.budget.left(), too_slow(self.plan.seconds))
         if trial.number:
-            default, best = self._default_and_best
-            so_far, seconds, usual = (
-                f", best so far {best.value:.4f}",
-                self._left_to_search(),
-                default.seconds,
-            )
+            _, best = self._default_and_best
+            so_far, longest = f", best so far {best.value:.4f}", self._longest_trial()
 
         def is_behind(done: float, value: float) -> bool:
-            trial.report(value, round(TENTHS * done))
+            # Rounded down, the last tenth is reported once, at the end.
+            trial.report(value, math.floor(TENTHS * done))
             return trial.should_prune()
 
         return TrialWatch(
             tell=lambda text: self._busy(f"trial {trial.number}: {text}{so_far}"),
             is_behind=is_behind,
             should_stop=self.should_stop,
-            seconds=seconds,
-            expected=min(seconds, self.budget.longest_trial(usual)),
+            seconds=longest,
+            looks_ahead=True,
         )
 
     def _busy(self, what: str) -> None:
@@ -260,13 +287,16 @@ class Search:
         )
 
     def _train_again(self) -> None:
-        """Default and best in turn with seeds that the search has not used, as many as there is time for."""
+        """Default and best in turn with as many seeds as there is time for.
+
+        The first of the default is that of the search: its trial need not be trained again.
+        """
         default, best = self._default_and_best
-        pairs = self.budget.seeds_for(default.seconds, best.seconds) if self._is_to_judge(best) else 0
-        for number in range(pairs):
-            seed = (self.request.plan.seed + 1 + number) % 2**63
-            for trial in (default, best):
-                if self._ranks_path(trial, seed).exists():
+        seeds = self.budget.seeds_for(default.seconds, best.seconds) if self._is_to_judge(best) else 0
+        used = [(self.request.plan.seed + number) % 2**63 for number in range(seeds + 1)]
+        for seed_before, fresh in pairwise(used):
+            for trial, seed in ((default, seed_before), (best, fresh)):
+                if self._ranks_path(trial.number, seed).exists():
                     continue
                 if self.budget.left() < trial.seconds:
                     return
@@ -285,36 +315,42 @@ class Search:
         try:
             ranks = self.trainer.train(self._shortened(self._config_of(trial)), watch, seed)
             told = f"{self._criterion} {watch.best_value:.4f}"
-        except DataError as error:  # A model that has diverged finds nothing.
-            last = np.full(len(self.split.valid), self.dataset.num_items, np.int32)
+        except (CollapsedError, DataError) as error:  # A model that comes to nothing finds nothing.
+            last = np.full(len(self.trainer.split.valid), self.dataset.num_items, np.int32)
             ranks, told = Ranks(last, last), str(error)
-        write_ranks(self._ranks_path(trial, seed), ranks)
+        write_ranks(self._ranks_path(trial.number, seed), ranks)
         self.study.set_user_attr("seconds", self.budget.spent())
         self.listener.say(f"{what.capitalize()}: {told}.")
 
-    def _ranks_path(self, trial: TuningTrial, seed: int) -> Path:
-        return self.folder / "ranks" / f"{trial.number}-{seed}.npz"
+    @property
+    def _is_telling(self) -> bool:
+        """Whether trials are long enough to tell something about whole trainings."""
+        return self.plan.share >= ENOUGH
+
+    def _ranks_path(self, number: int, seed: int) -> Path:
+        return self.folder / "ranks" / f"{number}-{seed}.npz"
 
     def _config_of(self, trial: TuningTrial) -> RunConfig:
         return self.space.config_of(self.study.get_trials(deepcopy=False)[trial.number].params)
 
     def _ranks(self, trial: TuningTrial) -> list[Ranks]:
-        """With each fresh seed."""
+        """With each seed that counts in the end."""
         found = []
         for path in sorted(self.folder.glob(f"ranks/{trial.number}-*.npz")):
             with np.load(path, allow_pickle=False) as kept:
                 found.append(Ranks(kept["sampled"].astype(np.int32), kept["full"].astype(np.int32)))
         return found
 
-    def _outcome(self) -> Tuning:
-        """What is known by now."""
+    def _outcome(self, *, is_over: bool = False) -> Tuning:
+        """What is known by now. The best is taken as long as the search goes on, and then if it is better."""
         plan, trials = self.request.plan, self._trials
         default, best = self._default_and_best
         ranks = self._ranks(best), self._ranks(default)
         is_to_judge = self._is_to_judge(best)
-        seeds = min(map(len, ranks)) if is_to_judge else 0
-        worth = compare(*ranks, self._criterion) if seeds else None
-        is_taken = is_to_judge and (worth is None or worth.direction > 0)
+        seeds = min(map(len, ranks))
+        worth = compare(*ranks, self._criterion) if is_to_judge else None
+        # What helps in a few steps may harm in many: of trials that are so short, nothing is taken.
+        is_taken = is_to_judge and self._is_telling and (worth.direction > 0 if worth else not is_over)
         config = self._config_of(best if is_taken else default)
         return Tuning(
             path=self.folder,
@@ -330,25 +366,34 @@ class Search:
             changes=self.space.changes(config),
             worth={**asdict(worth), "seeds": seeds} if worth else None,
             importance=importance_of(self.study.get_trials(deepcopy=False)) if is_to_judge else {},
-            sentence=self._sentence(worth, seeds),
+            sentence=self._sentence(worth, seeds, is_over=is_over),
         )
 
-    def _sentence(self, worth: Difference | None, seeds: int) -> str:
+    def _sentence(self, worth: Difference | None, seeds: int, *, is_over: bool) -> str:
         """What was found, how sure that is, and for which length of training it was found."""
         (short, whole), (default, best) = self._steps, self._default_and_best
-        if (best.value or 0.0) < self._least:
-            told = (
-                f"nothing was found, because no trial has learned much more than what is popular "
-                f"({self._criterion} below {self._least:.4f}). The settings are those of the default."
+        if self._has_learned(best):
+            told = sentence(
+                default,
+                best,
+                worth,
+                metric=str(self._criterion),
+                trials=len(self._trials),
+                seeds=seeds,
+                is_over=is_over,
             )
         else:
-            told = sentence(
-                default, best, worth, metric=str(self._criterion), trials=len(self._trials), seeds=seeds
+            told = (
+                f"nothing was found, because no trial has learned more than what is popular ({self._criterion} "
+                f"{self.floor:.4f}). The settings are those of the default."
             )
         if short == whole:
             return told[0].upper() + told[1:]
         minutes = math.ceil(MANY * self.plan.whole_seconds / 60)
+        doubt = "Whole ones may turn out otherwise"
+        if not self._is_telling:
+            doubt = "That says little about whole ones, so the settings stay those of the default"
         return (
-            f"In trainings of {short:,} of {whole:,} steps: {told} Whole ones may turn out otherwise; {minutes:,} "
-            "minutes would be enough for them."
+            f"In trainings of {short:,} of {whole:,} steps: {told} {doubt}; {minutes:,} minutes would be enough for "
+            "them."
         )

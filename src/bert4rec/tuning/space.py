@@ -122,7 +122,7 @@ LATE = (
 """What keeps a long training from learning by heart. A short one is better without, which says nothing about a whole
 one: where trials are much shorter, these stay as they are."""
 ENOUGH = 0.2
-"""Share of a whole training from which on a trial tells what `LATE` settings do."""
+"""Share of a whole training from which on a trial tells what `LATE` settings do, and much about the others."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ class Space:
     def _lengths_that_matter(self, searched: Times) -> Times:
         """Without those that show as much of every history as the default does."""
         default = self.usual["model.max_length"]
-        return Times(tuple(each for each in searched.factors if min(each, 1) * default <= self.longest))
+        return Times(tuple(each for each in searched.factors if min(each, 1) * default < self.longest))
 
     def _cuts_windows(self, ranges: Iterable[str]) -> bool:
         """Whether some history may be longer than what a model sees."""
-        return "model.max_length" in ranges or self.usual.get("model.max_length", 0) <= self.longest
+        return "model.max_length" in ranges or self.usual.get("model.max_length", 0) < self.longest
 
     def nearest(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """These settings as far as they are searched, each moved into its range if it lies outside."""

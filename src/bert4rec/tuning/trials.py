@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,13 +13,16 @@ from typing import Any
 import torch
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.splits import Split, make_split
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import load_ranks
 from bert4rec.evaluation.protocol import Ranks
+from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.settings.objectives import RunConfig
-from bert4rec.training.launch import launch
+from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.plan import Plan, Stage
+from bert4rec.training.train import RunContext, train
 from bert4rec.training.watch import Throughput
 from bert4rec.tuning.budget import Costs
 
@@ -33,7 +37,7 @@ class GivenUp(Exception):  # noqa: N818 (nothing went wrong)
 
 @dataclass
 class TrialWatch:
-    """Listens to a training, and ends it if it is behind, too slow or out of time."""
+    """Listens to a training, and ends it if it is behind or too slow."""
 
     tell: Callable[[str], object] = lambda _: None
     """Hears how the training stands."""
@@ -43,8 +47,8 @@ class TrialWatch:
     """Whether the user wants the whole search to end."""
     seconds: float = float("inf")
     """After which the training is ended."""
-    expected: float | None = None
-    """Seconds that the training may take by what it expects itself, or it is ended as soon as that shows."""
+    looks_ahead: bool = False
+    """Whether it is ended as soon as it shows that it would take longer."""
 
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
@@ -57,7 +61,7 @@ class TrialWatch:
     @property
     def why(self) -> str:
         """Why the training has to end; empty as long as it may go on."""
-        return self._why or ("out of time" if self._passed() >= self.seconds else "")
+        return self._why or ("too slow" if self._passed() >= self.seconds else "")
 
     def is_over(self) -> bool:
         """Asked before every step and every batch of a ranking."""
@@ -76,10 +80,10 @@ class TrialWatch:
         self.tell(f"{text}, {self.marks[-1]['value']:.4f}" if self.marks else text)
         is_mark = bool(self.marks) and self.marks[-1]["step"] == progress.step
         # The first report may have been held up by something that is over.
-        is_known = self.expected is not None and self._reports > 1
+        is_known = self.looks_ahead and self._reports > 1
         if is_mark and self.is_behind(progress.step / self._steps, self.best_value):
             self._why = "behind the others"
-        elif is_known and self._passed() + pace.seconds_left > (self.expected or 0.0):
+        elif is_known and self._passed() + pace.seconds_left > self.seconds:
             self._why = "too slow"
 
     def busy(self, what: str, seconds_left: float) -> None: ...
@@ -98,28 +102,41 @@ class Trainer:
     """What all trainings have in common."""
     folder: Path
     """Cleared before and after each training."""
-    device: str
+    placement: Placement
     compile_step: bool
+
+    @cached_property
+    def split(self) -> Split:
+        return make_split(self.dataset, self.plan.split)
+
+    @cached_property
+    def yardsticks(self) -> Yardsticks:
+        """What counting reaches on the validation items, whatever is trained."""
+        return Yardsticks.measure(self.dataset, self.split, self.plan.criterion)
 
     def train(self, config: RunConfig, watch: TrialWatch, seed: int | None = None) -> Ranks:
         """The ranks by the best weights of a training.
 
-        Raises `GivenUp` if `watch` ended it, and `Interrupted` if the user did.
+        Raises `GivenUp` if `watch` ended it, `Interrupted` if the user did, and `CollapsedError` if it came to nothing:
+        started over with another learning rate, as by `bert4rec.train`, it would say nothing about its own.
         """
         plan = replace(self.plan, config=config, seed=self.plan.seed if seed is None else seed)
         # Each model is compiled anew, and torch stops compiling after a few.
         torch.compiler.reset()
+        around = RunContext(
+            self.placement,
+            watch,
+            self.compile_step,
+            watch.is_over,
+            may_restart=False,
+            yardsticks=self.yardsticks,
+        )
+        device = self.placement.device
         try:
             self._clear()
-            run = launch(
-                self.dataset,
-                self.folder,
-                plan,
-                device=self.device,
-                compile_step=self.compile_step,
-                listener=watch,
-                should_stop=watch.is_over,
-            )
+            # Training seeds torch; the caller's random numbers go on as if nothing had happened.
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                run = train(self.dataset, self.folder, plan, around)
             return load_ranks(run.path, "valid")
         except Interrupted:
             if not watch.why:

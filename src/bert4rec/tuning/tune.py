@@ -1,18 +1,18 @@
 """`bert4rec.tune`: look for better settings than the default, for as many minutes as one has."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
-
-import numpy as np
 
 from bert4rec.artefact import held
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.extras import require_torch, require_tuner
 from bert4rec.progress import is_notebook, is_shown
+from bert4rec.settings.checks import checked_minutes, checked_seed
 from bert4rec.tuning.outcome import SETTINGS, Tuning
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def tune(
     """Search for better settings on the validation items, and write them to a file that `train(..., config=...)` takes.
 
     The default is tried first, then the model's presets, then what Optuna proposes; trials that fall behind are given
-    up. About a third of the time is kept for training the best and the default again with fresh seeds: the best of
-    many trials owes part of its lead to luck. If it is not better then, the file holds the default settings. The test
-    items are never looked at.
+    up. Up to half of the time is kept for training the best and the default again with fresh seeds: the best of many
+    trials owes part of its lead to luck. If it is not better then, the file holds the default settings. The test items
+    are never looked at.
+
+    The default is what `train` would do on this machine.
 
     Ctrl-C ends the search. What was found by then is in the folder, and the same call with `resume=True` goes on.
 
@@ -84,39 +86,45 @@ def tune(
     should_stop
         Asked before every step; True ends the search as Ctrl-C does.
     """
+    began = time.perf_counter()
     require_torch()
     require_tuner()
     # What can be refused without torch and Optuna is refused first.
     from bert4rec.training.plan import open_dataset
-    from bert4rec.tuning.request import Request, check_minutes, clear_search, refuse_search
+    from bert4rec.tuning.request import Request, clear_search, refuse_search
 
-    opened, target, seconds = open_dataset(dataset), Path(folder), check_minutes(minutes)
+    if not isinstance(folder, str | Path):
+        raise UsageError(f"`folder` must be the path of a folder; found {folder!r}.")
+    opened, target, seconds = open_dataset(dataset), Path(folder), 60 * checked_minutes(minutes)
+    start = checked_seed(seed)
     if trials is not None and (not isinstance(trials, int) or trials < 1):
         raise UsageError(f"`trials` must be a whole number above 0; found {trials!r}.")
-    if seed is not None and (not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63):
-        raise UsageError(f"`seed` must be a whole number from 0 to 2**63 - 1; found {seed!r}.")
     if resume:
         if overwrite:
             raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
         request = Request.load(target)
-        request.plan.refuse_changes(model=model, settings=settings, seed=seed, select_by=select_by)
+        request.refuse_changes(settings or (), model=model, seed=seed, select_by=select_by)
         request.plan.check_dataset(opened)
     else:
         from bert4rec.settings.sections import DEFAULT_MODEL
 
-        request = Request.for_dataset(
-            opened, model or DEFAULT_MODEL, settings or (), 1 if seed is None else int(seed), select_by
-        )
+        request = Request.for_dataset(opened, model or DEFAULT_MODEL, settings or (), start, select_by)
         refuse_search(target, overwrite=overwrite)
     from bert4rec.training.device import place
     from bert4rec.tuning.search import Search
     from bert4rec.tuning.study import quiet_optuna
     from bert4rec.tuning.trials import Trainer
 
-    place(device)
+    placement = place(device)
+    opened.verify()
     with held(target, wait=False), quiet_optuna(), _Line(progress) as line:
+        watcher = listener or line
         if not resume:
             clear_search(target)
+            watcher.busy("finding out what `train` would do on this machine", seconds)
+            usual, request = request, request.as_trained(opened, placement, compile_step=compile)
+            if request != usual:
+                watcher.say(f"The default is what `train` would do on this machine: {request.size}.")
             request.save(target)
         search = Search(
             request,
@@ -124,9 +132,10 @@ def tune(
             target,
             seconds,
             trials,
-            Trainer(opened, request.plan, target / "trial", device, compile),
-            listener or line,
+            Trainer(opened, request.plan, target / "trial", placement, compile),
+            watcher,
             should_stop or (lambda: False),
+            began,
         )
         try:
             return search.run()
