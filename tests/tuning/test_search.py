@@ -207,6 +207,17 @@ def test_without_the_time_to_confirm_it_the_best_trial_is_not_taken(
     assert (again.worth, again.changes) == (None, {})
 
 
+def test_of_trials_that_are_much_shorter_than_a_whole_training_nothing_is_taken(
+    shop: Dataset, found: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What helps in a few steps, such as a high learning rate, may harm in many."""
+    folder = shutil.copytree(found.path, tmp_path / "tuned")
+    monkeypatch.setattr("bert4rec.tuning.search.ENOUGH", 2.0)
+    again = tune(shop, folder, 8, resume=True)
+    assert again.worth == found.worth
+    assert again.changes == {}
+
+
 def test_a_search_that_was_stopped_leaves_its_best_trial_and_says_that_it_is_not_confirmed(
     shop: Dataset, tmp_path: Path
 ) -> None:
@@ -315,7 +326,6 @@ def test_the_default_is_what_train_would_do_on_this_machine(
     shop: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for a log that takes long on a CPU: the fewest steps that are planned, and the narrowest model."""
-    monkeypatch.setattr("bert4rec.budget.time_plan.SMALL_LOG", 0)
     monkeypatch.setattr("bert4rec.budget.time_plan.CPU_MINUTES", 1e-6)
     witness = Witness()
     settings = {"model.layers": 1, "model.max_length": 8, "training.batch_size": 8}
@@ -361,7 +371,11 @@ def test_trials_become_shorter_if_the_default_takes_much_longer_than_it_seemed_t
     ("whole", "takes", "doubt"),
     [
         (1000, "17 minutes", "Whole ones may turn out otherwise; 400 minutes would be enough for them."),
-        (2000, "33 minutes", "That says little about whole ones; 800 minutes would be enough for them."),
+        (
+            2000,
+            "33 minutes",
+            "That says little about whole ones, so the settings stay those of the default; 800 minutes would be enough for them.",
+        ),
     ],
 )
 def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
@@ -384,8 +398,10 @@ def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"minutes": 0}, UsageError, "`minutes` must be a number above 0; found 0"),
+        ({"minutes": 0}, UsageError, "`minutes` must be a number above 0, at most 10,000,000; found 0"),
         ({"minutes": float("nan")}, UsageError, "`minutes` must be a number above 0"),
+        ({"minutes": True}, UsageError, "`minutes` must be a number above 0"),
+        ({"settings": 5}, UsageError, "`settings` must be a mapping or a list; found 5"),
         ({"trials": 0}, UsageError, "`trials` must be a whole number above 0"),
         ({"model": "sasrek"}, UsageError, "Did you mean sasrec"),
         ({"model": "pop"}, UsageError, "pop is not trained, so there is nothing to tune"),
