@@ -227,8 +227,8 @@ def test_a_slip_in_a_parameter_is_refused_with_the_choices(dataset: Dataset, tmp
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"minutes": True}, "`minutes` must be a number above 0, at most 10,000,000; found True"),
-        ({"minutes": 1e308}, "`minutes` must be a number above 0, at most 10,000,000; found 1e+308"),
+        ({"minutes": True}, "`minutes` must be a number above 0; found True"),
+        ({"minutes": 1e308}, "`minutes` must be at most 10,000,000; found 1e+308"),
         ({"minutes": np.float64(-1)}, "`minutes` must be a number above 0"),
         ({"minutes": "5"}, "`minutes` must be a number above 0"),
         ({"seed": True}, "`seed` must be a whole number"),
@@ -239,8 +239,6 @@ def test_a_slip_in_a_parameter_is_refused_with_the_choices(dataset: Dataset, tmp
         ({"split": "time"}, "`split` must be a SplitSpec"),
         ({"select_by": "hr@200"}, "HR@200 is the same for every model among 101 sampled candidates"),
         ({"select_by": f"ndcg@{10**30}"}, "`select_by` must be HR@k"),
-        ({"model": "pop", "minutes": 1}, "pop is not trained, so `minutes` has no effect"),
-        ({"model": "pop", "select_by": "mrr"}, "pop is not trained, so `select_by` has no effect"),
         (
             {"settings": {"objective.next_item_weight": 0}},
             "objective.next_item_weight = 0 teaches masked items only, so model.ask = both",

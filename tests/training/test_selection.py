@@ -58,7 +58,7 @@ def test_the_best_weights_are_those_with_the_best_value_of_the_metric(
     expected = {"": sampled, "full": full, "both": (sampled * full) ** 0.5}[protocol]
     assert best["value"] == pytest.approx(expected, abs=1e-12)
     assert line["steps"] == best["step"]
-    assert run.notes[-1].startswith(f"{run.plan.select_by} on the validation items: {expected:.4f}, ")
+    assert run.notes[-1].startswith(f"{run.plan.select_by} on the validation items: {expected:.4f}. ")
     assert any(f"{run.plan.select_by} {best['value']:.4f}" in str(status) for status in seen)
 
 

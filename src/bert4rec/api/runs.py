@@ -157,11 +157,7 @@ def train(
             test=test is not False,
             select_by=select_by,
         )
-        if chosen.training is None:
-            for name, value in (("minutes", minutes), ("select_by", select_by)):
-                if value is not None:
-                    raise UsageError(f"{model} is not trained, so `{name}` has no effect. Leave it out.")
-        else:
+        if chosen.training:
             from bert4rec.budget.time_plan import plan_minutes, usual_minutes
             from bert4rec.training.device import place
 

@@ -12,7 +12,8 @@ def checked_minutes(minutes: object) -> float:
     """A time limit as a plain number."""
     is_number = isinstance(minutes, int | float | np.integer | np.floating) and not isinstance(minutes, bool)
     if not is_number or not 0 < minutes <= LONGEST:  # type: ignore[operator]
-        raise UsageError(f"`minutes` must be a number above 0, at most {LONGEST:,}; found {minutes!r}.")
+        limit = f"at most {LONGEST:,}" if is_number and minutes > LONGEST else "a number above 0"  # type: ignore[operator]
+        raise UsageError(f"`minutes` must be {limit}; found {minutes!r}.")
     return float(minutes)  # type: ignore[arg-type]
 
 

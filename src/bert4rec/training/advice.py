@@ -37,14 +37,14 @@ def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[st
     ]
 
 
-def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks, users: int) -> list[str]:
+def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks) -> list[str]:
     """A warning if the model is hardly better than popularity; where that is hard to beat, if it is no better.
 
     Weights may collapse until everybody is recommended the same, and the run ends as if nothing were wrong.
     """
     popular = yardsticks.popular
-    is_enough = best > popular if yardsticks.floor(users) is None else best >= LEARNED * popular
-    if is_enough:
+    is_hard_to_beat = yardsticks.following < LEARNED * popular
+    if best > popular if is_hard_to_beat else best >= LEARNED * popular:
         return []
     relation = "not much more than" if best > popular else "no more than" if best == popular else "less than"
     return [

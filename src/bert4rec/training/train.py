@@ -365,8 +365,7 @@ class _Trainer:
         if not training or not marks:
             return []
         best = max(mark["value"] for mark in marks)
-        users = len(self.split.valid)
-        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks, users)
+        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks)
         return warn_of_few_steps(training, marks) + little
 
     def _checkpoint(self, stage: Stage) -> Path:
