@@ -218,7 +218,7 @@ def test_a_model_that_only_counts_needs_no_plan(dataset: Dataset, tmp_path: Path
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), "5"])
 def test_minutes_must_be_a_number_above_zero(dataset: Dataset, minutes: float) -> None:
-    with pytest.raises(UsageError, match="`minutes` must be (a number above 0|at most)"):
+    with pytest.raises(UsageError, match=r"`minutes` must be (a number above 0|at most)"):
         bert4rec.train(dataset, minutes=minutes)
 
 
