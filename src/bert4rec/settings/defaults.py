@@ -87,13 +87,15 @@ SHORT, LONG = 10.0, 100.0
 
 @dataclass(frozen=True)
 class Size:
-    """A width, up to how many actions it is enough for, and what it needs with short and with long histories."""
+    """A width, up to how many actions it is enough for, and what it needs."""
 
     dim: int
     heads: int
     most_actions: float
     dropout: tuple[float, float]
+    """With short and with long histories."""
     learning_rate: tuple[float, float]
+    """Likewise."""
 
 
 SIZES = (
@@ -119,9 +121,10 @@ def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) 
     size = _size(facts, given.get("model", {}).get("dim"))
     dim = given.get("model", {}).get("dim", size.dim)
     plenty = _between(math.log10(facts.actions / 1e6), 0.0, 1.5)
-    short, long = size.dropout
-    dropout = _between(short + (long - short) * longness - 0.15 * plenty, 0.1, 0.6)
-    slow, fast = size.learning_rate
+    if_short, if_long = size.dropout
+    dropout = _between(if_short + (if_long - if_short) * longness - 0.15 * plenty, 0.1, 0.6)
+    if_short, if_long = size.learning_rate
+    rate = if_short * (if_long / if_short) ** longness
     steps = int(_between(round(20 * math.sqrt(samples), -1), 1_250, 20_000))
     steps = given.get("training", {}).get("steps", steps)
     return {
@@ -141,10 +144,10 @@ def of_joint_training(facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) 
         "training": {
             "batch_size": 32 * 2 ** bisect([2_500, 5_000, 9_000], samples),
             "steps": steps,
-            # Without a long warm-up a few training runs get stuck.
+            # With a shorter one, some trainings of small logs got stuck.
             "warmup_steps": min(max(250, steps // 10), steps // 5),
             "validate_every": max(1, steps // 20),
-            "learning_rate": round(slow * (fast / slow) ** longness, 5),
+            "learning_rate": round(rate, 5),
             "weight_decay": round(10**-longness, 2),
         },
     }
