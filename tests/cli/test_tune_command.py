@@ -22,8 +22,8 @@ def test_the_outcome_is_printed_for_people_and_for_programs(
     assert "default" in printed.out
     assert "Trial 1: NDCG@10:both " in printed.err
     assert (
-        f"train {dataset} -o run --model bert4rec+ --config {tmp_path / 'tuned' / 'settings.toml'}"
-        in printed.err
+        f"train {dataset} -o {tmp_path / 'tuned-run'} --model bert4rec+ "
+        f"--config {tmp_path / 'tuned' / 'settings.toml'}" in printed.err
     )
     assert "--select-by" not in printed.err
     tune_command(dataset, output=tmp_path / "tuned", trials=2, resume=True, json=True, device="cpu")

@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 
+import bert4rec
 from bert4rec.data.dataset import Dataset
 from bert4rec.training.forecast import Costs, Forecast, in_words
 from bert4rec.training.loop import Interrupted, Loop
 from bert4rec.training.run import Plan
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
-from tests.training.tiny import CPU, Witness, after, make_task, random_histories, tiny_config, train_tiny
+from tests.training.tiny import (
+    CPU,
+    TRANSFORMER,
+    Witness,
+    after,
+    make_task,
+    random_histories,
+    tiny_config,
+    train_tiny,
+)
 
 LONG_ENOUGH = ("training.steps=120", "training.validate_every=60", "training.patience=120")
 """A hundred steps are worth trying one."""
@@ -119,6 +129,20 @@ def test_a_run_that_goes_on_is_told_how_long_the_rest_takes(dataset: Dataset, tm
     assert any(
         re.match(r"About .*: at most 1\d\d steps, 2 validations, then a refit", text) for text in witness.said
     )
+
+
+@pytest.mark.parametrize("minutes", [None, 60])
+def test_on_a_gpu_it_is_told_once_steps_are_compiled_unless_a_plan_has_told_it(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, minutes: float | None
+) -> None:
+    """Compiled once the first step is taken, as far as anybody can see."""
+    monkeypatch.setattr(Loop, "is_warm", property(lambda loop: loop.progress.step > 0))
+    witness = Witness()
+    settings = {f"model.{key}": value for key, value in TRANSFORMER.items()}
+    settings |= {"training.steps": 6, "training.validate_every": 2, "training.batch_size": 8}
+    bert4rec.train(dataset, settings=settings, minutes=minutes, device="cpu", listener=witness)
+    told = [text for text in witness.said if "then a refit" in text]
+    assert len(told) == (minutes is None)
 
 
 def test_of_a_run_of_a_few_steps_and_of_counting_nothing_is_foretold(

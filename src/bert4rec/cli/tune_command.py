@@ -115,7 +115,16 @@ def tune_command(
         if found.importance:
             shares = [f"{key} ({share:.0%})" for key, share in list(found.importance.items())[:3]]
             results.print(f"What mattered most: {', '.join(shares)}.")
-    train = ["train", str(dataset), "-o", "run", "--model", found.model, "--config", str(found.file)]
+    train = [
+        "train",
+        str(dataset),
+        "-o",
+        f"{output}-run",
+        "--model",
+        found.model,
+        "--config",
+        str(found.file),
+    ]
     train += ["--select-by", found.select_by] if found.select_by else []
     say(f"Wrote {found.file} and {found.figure}. Train with:\n  {shlex.join([this_command(), *train])}")
 
