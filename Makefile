@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format docs tables bench clean
+.PHONY: demo test test-gpu check format docs tables bench clean
 
 demo: $(READY)            ## what this project does, in a minute or two: built-in data, models, report
 	$(BIN)/bert4rec demo -o demo --overwrite
 
 test: $(READY)            ## every test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+test-gpu: $(READY)        ## what only a GPU computes; skipped where there is none
+	$(BIN)/pytest -m gpu tests/gpu
 
 check: $(READY)           ## format, lint and types
 	$(BIN)/ruff format --check

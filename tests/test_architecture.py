@@ -12,7 +12,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 BASE = {"errors", "artefact", "frames", "extras", "progress"}
 DATA = {*BASE, "plotting", "logs", "data"}
-LEARNING = {*DATA, "settings", "models", "tasks", "evaluation"}
+LEARNING = {*DATA, "settings", "kernels", "models", "tasks", "evaluation"}
 MAY_IMPORT = {
     "errors": set(),
     "artefact": {"errors"},
@@ -26,8 +26,9 @@ MAY_IMPORT = {
     "world": DATA,
     "settings": DATA,
     "sources": {*DATA, "world"},
-    "models": {*DATA, "settings"},
-    "tasks": {*DATA, "settings", "models"},
+    "kernels": set(),
+    "models": {*DATA, "settings", "kernels"},
+    "tasks": {*DATA, "settings", "kernels", "models"},
     "evaluation": DATA,
     "training": LEARNING,
     "budget": {*LEARNING, "training"},
@@ -61,6 +62,7 @@ HEAVY = {
     "scipy",
 }
 MAY_LOAD_AT_ONCE = {
+    "kernels": {"torch"},
     "models": {"torch"},
     "tasks": {"torch"},
     "settings": {"pydantic"},

@@ -115,7 +115,7 @@ def test_queries_and_keys_are_turned_as_complex_numbers_are() -> None:
         return torch.cat([as_complex.real, as_complex.imag], dim=-1)
 
     plain = packed([4], causal=True)
-    rotary = RotaryLayout(plain, angles.cos(), angles.sin())
+    rotary = RotaryLayout(plain, torch.arange(len(angles)), angles.cos(), angles.sin())
     ours, reference = (
         layout.attend(*qkv, dropout=0.0, wanted_only=False)
         for layout, qkv in ((rotary, (query, key, value)), (plain, (turned(query), turned(key), value)))

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.tasks.losses import _loss_and_gradients, softmax_cross_entropy, softmax_gradient_
+from bert4rec.tasks.losses import _loss_and_gradients, shares, softmax_cross_entropy, softmax_gradient_
 
 ROWS, ITEMS, DIM = 13, 29, 6
 
@@ -90,7 +90,7 @@ def test_a_batch_with_nothing_hidden_has_no_loss() -> None:
 
 def test_low_precision_logits_still_give_float32_losses_and_table_gradients() -> None:
     hidden, table, bias, targets = operands(torch.float32)
-    loss = softmax_cross_entropy(hidden.to(torch.bfloat16), table, bias, targets, 100)
+    loss = softmax_cross_entropy(hidden.to(torch.bfloat16), table, bias, targets, max_logits=100)
     torch.autograd.backward(loss)
     assert loss.dtype == torch.float32
     assert table.grad is not None
@@ -110,4 +110,5 @@ def test_excluded_columns_and_weightless_rows_get_no_gradient() -> None:
 
 
 def test_the_operator_keeps_what_it_promises_the_compiler() -> None:
-    torch.library.opcheck(_loss_and_gradients, (*operands(torch.float32), 100))
+    given = operands(torch.float32)
+    torch.library.opcheck(_loss_and_gradients, (*given, shares(given[-1]), 100))

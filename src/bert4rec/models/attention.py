@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import UsageError
+from bert4rec.kernels.rotary import turned
 
 
 class Layout(Protocol):
@@ -72,6 +73,10 @@ class PackedLayout:
     """Whether tokens see only themselves and what came before. All tokens are wanted then, or the last of each."""
 
     def wanted(self, hidden: Tensor) -> Tensor:
+        if self.causal and len(self.rows) == len(hidden):
+            return hidden
+        if not hidden.requires_grad:
+            return hidden[self.rows]
         # In float32 because the gradient is a sum over rows, and sums of bfloat16 are slow on a GPU.
         return hidden.to(torch.promote_types(hidden.dtype, torch.float32))[self.rows].to(hidden.dtype)
 
@@ -178,20 +183,28 @@ class JoinedLayout:
     """Of the first."""
 
     def wanted(self, hidden: Tensor) -> Tensor:
-        first, second = hidden[: self.num_tokens], hidden[self.num_tokens :]
+        first, second = self._halves(hidden, self.num_tokens)
         return torch.cat([self.first.wanted(first), self.second.wanted(second)])
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        queries, tokens = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
-        halves = (
-            (self.first, query[:queries], key[:tokens], value[:tokens]),
-            (self.second, query[queries:], key[tokens:], value[tokens:]),
+        num_queries = len(self.first.rows) if wanted_only else self.num_tokens
+        halves = zip(
+            (self.first, self.second),
+            self._halves(query, num_queries),
+            self._halves(key, self.num_tokens),
+            self._halves(value, self.num_tokens),
+            strict=True,
         )
         return torch.cat(
             [each.attend(*qkv, dropout=dropout, wanted_only=wanted_only) for each, *qkv in halves]
         )
+
+    @staticmethod
+    def _halves(x: Tensor, size: int) -> tuple[Tensor, ...]:
+        """Split, because the gradient of two slices would be two sums with mostly zeros."""
+        return torch.split(x, [size, len(x) - size])
 
     def rectangle(self, tokens: Tensor) -> Tensor:  # noqa: ARG002
         raise UsageError(
@@ -210,9 +223,11 @@ class RotaryLayout:
     """
 
     plain: Layout
+    positions: Tensor
+    """Of each token."""
     cos: Tensor
     sin: Tensor
-    """[..., C / 2]: for each token, the angles by which its pairs of channels are turned."""
+    """[N, C / 2]: of the angles by which each position turns its pairs of channels."""
 
     @staticmethod
     def angles(positions: int, channels: int) -> Tensor:
@@ -226,9 +241,9 @@ class RotaryLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        at_keys = self.cos, self.sin
-        at_queries = (self.wanted(self.cos), self.wanted(self.sin)) if wanted_only else at_keys
-        query, key = _turned(query, *at_queries), _turned(key, *at_keys)
+        at_queries = self.wanted(self.positions[..., None])[..., 0] if wanted_only else self.positions
+        query = turned(query, at_queries, self.cos, self.sin)
+        key = turned(key, self.positions, self.cos, self.sin)
         return self.plain.attend(query, key, value, dropout=dropout, wanted_only=wanted_only)
 
     def rectangle(self, tokens: Tensor) -> Tensor:
@@ -236,13 +251,6 @@ class RotaryLayout:
 
     def pick(self, states: Tensor) -> Tensor:
         return self.plain.pick(states)
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[..., H, C] with channel i and channel i + C / 2 turned together."""
-    cos, sin = (tensor[..., None, :].to(x.dtype) for tensor in (cos, sin))
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
 def _flash_can_take(query: Tensor) -> bool:

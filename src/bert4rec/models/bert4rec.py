@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.kernels.add_norm import add_norm
+from bert4rec.kernels.embed import embed
+from bert4rec.kernels.linear import linear
 from bert4rec.models.attention import Layout, RecordingLayout
 from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
 from bert4rec.models.model import SequenceEncoder
@@ -27,7 +30,7 @@ class Dense(nn.Linear):
 
     def forward(self, x: Tensor, outputs: slice = slice(None)) -> Tensor:
         """Map x, or compute the named part of the outputs alone."""
-        return F.linear(x, self.weight[outputs].to(x.dtype), self.bias[outputs].to(x.dtype))
+        return linear(x, self.weight[outputs], self.bias[outputs])
 
 
 class Norm(nn.LayerNorm):
@@ -65,17 +68,16 @@ class Layer(nn.Module):
         by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in (query, key, value)]
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
-        x = self.attention_norm(x + self._drop(self.attention_output(attended)))
-        output: Tensor = self.output_norm(x + self._drop(self.feed_forward(x)))
-        return output
+        x = self._add_norm(x, self.attention_output(attended), self.attention_norm)
+        return self._add_norm(x, self.feed_forward(x), self.output_norm)
 
     def feed_forward(self, x: Tensor) -> Tensor:
         # No dropout between the two (authors' code). The exact GELU, not its tanh approximation.
         narrowed: Tensor = self.narrow(F.gelu(self.widen(x)))
         return narrowed
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.hidden_dropout, self.training)
+    def _add_norm(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
+        return add_norm(x, y, norm, self.config.hidden_dropout if self.training else 0.0)
 
 
 def initialise(model: nn.Module, generator: torch.Generator | None) -> None:
@@ -94,6 +96,7 @@ class BERT4Rec(SequenceEncoder):
 
     causal = False
     can_be_exported = True
+    has_kernels = True
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -121,10 +124,16 @@ class BERT4Rec(SequenceEncoder):
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
     ) -> Tensor:
         """The final hidden states of the layout's wanted tokens."""
-        x = self.item_table(tokens) + self.position_table(positions)
-        x = self.input_norm(x).to(dtype or x.dtype)
-        # On the normed sum, before the first layer (authors' code).
-        x = F.dropout(x, self.config.embedding_dropout, self.training)
+        # Dropout on the normed sum, before the first layer (authors' code).
+        x = embed(
+            tokens,
+            self.item_table.weight,
+            self.input_norm,
+            dropout=self.config.embedding_dropout if self.training else 0.0,
+            dtype=dtype,
+            positions=positions,
+            position_table=self.position_table.weight,
+        )
         *lower_layers, last_layer = self.layers
         for layer in lower_layers:
             x = layer(x, layout)

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.kernels.embed import embed
+from bert4rec.kernels.gate import gated
 from bert4rec.models.attention import Layout, RecordingLayout, RotaryLayout
 from bert4rec.models.bert4rec import Dense, Layer, Norm, initialise
 from bert4rec.models.history_batch import HistoryBatch
@@ -30,8 +32,7 @@ class GatedLayer(Layer):
         self.narrow = Dense(inner, config.dim)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        gate, value = self.widen(x).chunk(2, dim=-1)
-        narrowed: Tensor = self.narrow(F.silu(gate) * value)
+        narrowed: Tensor = self.narrow(gated(self.widen(x)))
         return narrowed
 
 
@@ -40,10 +41,12 @@ class BERT4RecPlus(SequenceEncoder):
 
     causal = False
     can_be_exported = True
+    has_kernels = True
     item_bias: Tensor
     """Zeros: there is no bias."""
-    angles: Tensor
-    """[N, C / 2]: by how much each position turns queries and keys."""
+    cos: Tensor
+    sin: Tensor
+    """[N, C / 2]: of the angles by which each position turns queries and keys."""
 
     def __init__(self, num_items: int, config: PlusConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -53,7 +56,8 @@ class BERT4RecPlus(SequenceEncoder):
         self.layers = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
         self.register_buffer("item_bias", torch.zeros(num_items), persistent=False)
         angles = RotaryLayout.angles(config.max_length, config.dim // config.heads)
-        self.register_buffer("angles", angles, persistent=False)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
         initialise(self, generator)
 
     @property
@@ -71,10 +75,14 @@ class BERT4RecPlus(SequenceEncoder):
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
     ) -> Tensor:
         """The final hidden states of the layout's wanted tokens."""
-        x = self.item_table(tokens)
-        x = F.dropout(self.input_norm(x).to(dtype or x.dtype), self.config.embedding_dropout, self.training)
-        angles = self.angles[positions.expand_as(tokens)]
-        rotary = RotaryLayout(layout, angles.cos(), angles.sin())
+        x = embed(
+            tokens,
+            self.item_table.weight,
+            self.input_norm,
+            dropout=self.config.embedding_dropout if self.training else 0.0,
+            dtype=dtype,
+        )
+        rotary = RotaryLayout(layout, positions.expand_as(tokens), self.cos, self.sin)
         *lower_layers, last_layer = self.layers
         for layer in lower_layers:
             x = layer(x, rotary)

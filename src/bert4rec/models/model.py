@@ -33,6 +33,8 @@ class SequentialModel(nn.Module, ABC):
     """Whether it learns something about each user, and so can answer only for users it was trained with."""
     can_be_exported: ClassVar[bool] = False
     """Whether `queries` can be traced and computed by ONNX Runtime."""
+    has_kernels: ClassVar[bool] = False
+    """Whether it calls `bert4rec.kernels` for what a GPU takes longest for. Others are compiled before they train."""
 
     @property
     @abstractmethod

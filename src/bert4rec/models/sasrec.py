@@ -8,9 +8,9 @@ Shapes: as in `bert4rec`.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bert4rec.kernels.embed import embed
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import Layer, Norm, initialise
 from bert4rec.models.model import SequenceEncoder
@@ -21,6 +21,7 @@ class SASRec(SequenceEncoder):
     """Items are numbered 1 to V; 0 is padding."""
 
     can_be_exported = True
+    has_kernels = True
     item_bias: Tensor
     """Zeros: SASRec has no bias."""
 
@@ -39,8 +40,16 @@ class SASRec(SequenceEncoder):
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
     ) -> Tensor:
         """The final hidden states of the layout's wanted tokens."""
-        x = self.item_table(tokens) * self.config.dim**0.5 + self.position_table(positions)
-        x = F.dropout(self.input_norm(x).to(dtype or x.dtype), self.config.embedding_dropout, self.training)
+        x = embed(
+            tokens,
+            self.item_table.weight,
+            self.input_norm,
+            dropout=self.config.embedding_dropout if self.training else 0.0,
+            dtype=dtype,
+            positions=positions,
+            position_table=self.position_table.weight,
+            scale=self.config.dim**0.5,
+        )
         *lower_layers, last_layer = self.layers
         for layer in lower_layers:
             x = layer(x, layout)

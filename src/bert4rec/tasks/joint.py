@@ -15,7 +15,7 @@ from bert4rec.models.attention import JoinedLayout, Layout
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import Joint, NextItem, ObjectiveSettings
 from bert4rec.tasks.cloze import check_masking, masked_batches
-from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.losses import shares, softmax_cross_entropy
 from bert4rec.tasks.next_item import followed_batches
 from bert4rec.tasks.task import TaskInputs
 
@@ -66,10 +66,12 @@ class JointTask:
         tokens = torch.cat([half.tokens for half in halves])
         positions = torch.cat([half.positions for half in halves])
         queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
-        items = self.model.item_vectors()
-        asked = torch.split(queries, [len(half.targets) for half in halves])
-        losses = [
-            weight * softmax_cross_entropy(query, *items, half.targets)
-            for weight, query, half in zip(self._weights, asked, halves, strict=True)
-        ]
-        return torch.stack(losses).sum()
+        # One softmax for both: the gradient of the item table, the largest there is, is made once.
+        targets = torch.cat([half.targets for half in halves])
+        weights = torch.cat(
+            [
+                weight * shares(half.targets, queries.dtype)
+                for weight, half in zip(self._weights, halves, strict=True)
+            ]
+        )
+        return softmax_cross_entropy(queries, *self.model.item_vectors(), targets, weights=weights)

@@ -18,17 +18,30 @@ MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
 
 
 def softmax_cross_entropy(
-    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, max_logits: int | None = None
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    *,
+    weights: Tensor | None = None,
+    max_logits: int | None = None,
 ) -> Tensor:
-    """Mean over the rows of -log softmax(hidden @ items.T + bias)[target], over the items 1 to V.
+    """Sum over the rows of -log softmax(hidden @ items.T + bias)[target], over the items 1 to V, times the weights.
 
     hidden [R, D]; table [V + 1 or more, D], of which row 0 and rows behind V are never predicted; bias [V].
-    Rows whose target is PADDING do not count; where all are, the loss is 0. Logits are computed in the dtype
-    of `hidden`, all sums in float32 at least.
+    Without weights it is the mean. Rows whose target is PADDING must have the weight 0. Logits are computed in the
+    dtype of `hidden`, all sums in float32 at least.
     """
+    weights = shares(targets, hidden.dtype) if weights is None else weights
     limit = max_logits or MAX_LOGITS[hidden.device.type]
-    loss: Tensor = _loss_and_gradients(hidden, table, bias, targets, limit)[0]
+    loss: Tensor = _loss_and_gradients(hidden, table, bias, targets, weights, limit)[0]
     return loss
+
+
+def shares(targets: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The weight of each row in a mean: none where the target is PADDING. Where all are, the mean is 0."""
+    counts = (targets != PADDING).to(torch.promote_types(dtype, torch.float32))
+    return counts / counts.sum().clamp(min=1)
 
 
 def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -51,7 +64,7 @@ def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tenso
 
 @torch.library.custom_op("bert4rec::softmax_cross_entropy", mutates_args=())
 def _loss_and_gradients(
-    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, max_logits: int
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor, max_logits: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss, its gradient for `hidden`, and that for table and bias together: the bias is column D.
 
@@ -60,18 +73,16 @@ def _loss_and_gradients(
     assert len(hidden), "a loss needs at least one row"
     num_columns, width = _padded_sizes(hidden, table)
     weight, offset, extended = _operands(hidden, table, bias, num_columns, width)
-    counts = (targets != PADDING).to(torch.promote_types(hidden.dtype, torch.float32))
-    row_weights = counts / counts.sum().clamp(min=1)
     num_chunks = -(-len(hidden) * num_columns // max_logits)
     chunk = -(-len(hidden) // num_chunks)
-    losses = torch.empty_like(row_weights)
+    losses = torch.empty_like(weights)
     hidden_gradient = torch.empty_like(hidden)
     table_gradient = None
     buffer = hidden.new_empty(chunk, num_columns)
     for start in range(0, len(hidden), chunk):
         rows = slice(start, start + chunk)
         logits = torch.addmm(offset, hidden[rows], weight.T, out=buffer[: len(hidden[rows])])
-        losses[rows] = _softmax_gradient_where_it_is(logits, targets[rows], row_weights[rows])
+        losses[rows] = _softmax_gradient_where_it_is(logits, targets[rows], weights[rows])
         hidden_gradient[rows] = _add_product(None, logits, weight)
         table_gradient = _add_product(table_gradient, logits.T, extended[rows])
     assert table_gradient is not None
@@ -106,7 +117,7 @@ def _operands(
 
 def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     if logits.is_cuda:
-        from bert4rec.tasks.softmax_kernel import softmax_gradient_ as in_one_kernel
+        from bert4rec.kernels.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
 
         return in_one_kernel(logits, targets, weights)
     return softmax_gradient_(logits, targets, weights)
@@ -142,7 +153,7 @@ def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple
     dim = hidden_gradient.shape[1]
     table, bias = table_gradient[: ctx.num_tokens, :dim], table_gradient[1 : ctx.num_items + 1, dim]
     hidden = (hidden_gradient * loss_gradient).to(hidden_gradient.dtype)
-    return hidden, table * loss_gradient, bias * loss_gradient, None, None
+    return hidden, table * loss_gradient, bias * loss_gradient, None, None, None
 
 
 _loss_and_gradients.register_autograd(_scale_gradients, setup_context=_keep_gradients)

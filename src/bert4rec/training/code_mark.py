@@ -31,7 +31,8 @@ NEUTRAL = {
     "training/watch",
 }
 """Modules and folders that training imports but that decide nothing: they read and write files, warn, predict and
-report. The data and the complete settings are in every line of results anyway."""
+report. The data and the complete settings are in every line of results anyway. Neither do kernels: what they compute is
+said by the module beside them, and tests hold them to it."""
 SKIPPED = {"annotation", "returns", "type_comment", "type_params", "kind", "ctx", "module", "level"}
 """Fields of the syntax tree that do not decide results: types, and from where something is imported."""
 
@@ -73,7 +74,7 @@ def _python_files(path: Path) -> list[Path]:
 
 def _is_neutral(path: Path) -> bool:
     names = path.with_suffix("").as_posix(), path.parts[0]
-    return path.stem == "__init__" or not NEUTRAL.isdisjoint(names)
+    return path.stem == "__init__" or path.stem.endswith("_triton") or not NEUTRAL.isdisjoint(names)
 
 
 def _imported_by(path: Path, package: Path) -> Iterator[Path]:

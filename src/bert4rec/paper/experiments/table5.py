@@ -42,11 +42,14 @@ def cases(_facts: DatasetFacts) -> list[Case]:
     return list(CASES)
 
 
-class Nothing(nn.Module):
-    """Stands in for a removed part: it adds zero."""
+class NoPositions(nn.Module):
+    """Stands in for the table of positions: all of them are zero, and nothing is learned about them."""
 
-    def forward(self, _x: Tensor) -> float:
-        return 0.0
+    weight: Tensor
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(shape), persistent=False)
 
 
 class NoChange(nn.Module):
@@ -66,14 +69,17 @@ class LayerWithoutResidual(Layer):
         by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in projected]
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
-        x = self.attention_norm(self._drop(self.attention_output(attended)))
-        output: Tensor = self.output_norm(self._drop(self.narrow(F.gelu(self.widen(x)))))
+        x = self.attention_norm(self._dropped(self.attention_output(attended)))
+        output: Tensor = self.output_norm(self._dropped(self.feed_forward(x)))
         return output
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.hidden_dropout, self.training)
 
 
 def without_positions(model: Any) -> None:
     """Nothing is added to the item vectors, so their order is lost."""
-    model.position_table = Nothing()
+    model.position_table = NoPositions(*model.position_table.weight.shape)
 
 
 def without_feed_forward(model: Any) -> None:

@@ -1,0 +1,40 @@
+"""Where kernels run, and the random numbers that they share with their backward passes."""
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+
+@cache
+def has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def is_fused(x: Tensor) -> bool:
+    """Whether a kernel computes with this tensor. Of the plain form, a compiler makes kernels of its own."""
+    is_eager = x.is_cuda and not torch.compiler.is_compiling()
+    return is_eager and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
+
+
+def draw_seed(device: torch.device) -> Tensor:
+    """Two random numbers, from which a kernel makes its dropout again in the backward pass. Recorded in a CUDA graph,
+    they are new at each replay."""
+    return torch.randint(-(1 << 31), (1 << 31) - 1, (2,), dtype=torch.int32, device=device)
+
+
+def keep_mask(seed: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:
+    """What the kernels keep: True with probability 1 - dropout, decided by the seed and the place in the tensor.
+
+    A hash of two rounds (by C. Wellons, "lowbias32"), in the arithmetic of unsigned numbers of 32 bits.
+    """
+    first, second = seed.to(torch.int64) & 0xFFFFFFFF
+    x = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=seed.device) & 0xFFFFFFFF
+    x = x ^ first
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+    x = (x ^ (x >> 15)) + second
+    x = ((x & 0xFFFFFFFF) * 0xD35A2D97) & 0xFFFFFFFF
+    x = x ^ (x >> 15)
+    uniform: Tensor = (x >> 8).to(torch.float32) * 2**-24
+    return (uniform >= dropout).view(shape)

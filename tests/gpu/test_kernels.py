@@ -1,0 +1,183 @@
+"""Every kernel gives what its plain equivalent gives, forth and back, at awkward sizes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bert4rec.kernels.embed import plain_lookup
+from bert4rec.kernels.gate import plain_gated
+from bert4rec.kernels.linear import linear
+from bert4rec.kernels.rotary import plain_turned
+from bert4rec.kernels.support import draw_seed, keep_mask
+from bert4rec.tasks.losses import softmax_gradient_
+
+pytestmark = pytest.mark.gpu
+# Triton's interpreter cannot multiply matrices of bfloat16.
+HALF = torch.bfloat16 if torch.cuda.is_available() else torch.float16
+DTYPES = {torch.float32: 1e-4, HALF: 3e-2}
+"""Of activations, and how far the results may be apart, relative to the largest number."""
+EPSILON = 1e-12
+
+
+def assert_near(ours: Tensor, plain: Tensor, dtype: torch.dtype) -> None:
+    largest = max(1e-2, float(plain.abs().max()))
+    assert float((ours.float() - plain.float()).abs().max()) <= DTYPES[dtype] * largest
+
+
+def randoms(*shape: int, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 1) -> Tensor:
+    numbers = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return numbers.to(device=device, dtype=dtype)
+
+
+def gradients(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], above: Tensor
+) -> tuple[Tensor, ...]:
+    """What a plain function gives in float32, and its gradients."""
+    leaves = [each.detach().float().requires_grad_() for each in inputs]
+    out = function(*leaves)
+    out.backward(above.float())
+    return (out.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "columns", "dropout"), [(1, 8, 0.2), (7, 48, 0.3), (70, 64, 0.0), (301, 256, 0.5)]
+)
+def test_sums_are_normed(
+    rows: int, columns: int, dropout: float, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels import add_norm_triton
+
+    x, y, above = (randoms(rows, columns, device=device, dtype=dtype, seed=seed) for seed in (1, 2, 3))
+    weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5))
+    seed = draw_seed(device)
+    kept = keep_mask(seed, (rows, columns), dropout) / (1 - dropout)
+
+    def plain(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x + y * kept, (columns,), weight, bias, EPSILON)
+
+    expected = gradients(plain, (x, y, weight, bias), above)
+    ours = (
+        add_norm_triton.forward(x, y, weight, bias, seed, EPSILON, dropout),
+        *add_norm_triton.backward(above, x, y, weight, seed, EPSILON, dropout),
+    )
+    for mine, right in zip(ours, expected, strict=True):
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "width"), [(1, 8), (5, 40), (333, 171)])
+def test_gates_let_pass(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
+    from bert4rec.kernels import gate_triton
+
+    x, above = (
+        randoms(rows, 2 * width, device=device, dtype=dtype),
+        randoms(rows, width, device=device, dtype=dtype),
+    )
+    expected = gradients(plain_gated, (x,), above)
+    for mine, right in zip((gate_triton.forward(x), gate_triton.backward(above, x)), expected, strict=True):
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "heads", "channels"), [(1, 1, 2), (9, 3, 16), (300, 4, 64)])
+def test_queries_are_turned_and_turned_back(
+    rows: int, heads: int, channels: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels import rotary_triton
+
+    packed = randoms(rows, 3, heads, channels, device=device, dtype=dtype)
+    positions = (torch.arange(rows, device=device) % 12).int()
+    angles = torch.arange(12, device=device)[:, None] * torch.rand(channels // 2, device=device)
+    tables = angles.cos(), angles.sin()
+    for x in packed.unbind(1):
+        ours = rotary_triton.turn(x, positions, *tables, 1.0)
+        assert_near(ours, plain_turned(x.float(), positions, *tables), dtype)
+        assert_near(rotary_triton.turn(ours, positions, *tables, -1.0), x, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (77, 130), (5000, 256)])
+def test_the_gradient_of_a_bias_is_summed_in_float32(
+    rows: int, columns: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.linear_triton import column_sums
+
+    x = randoms(rows, columns, device=device, dtype=dtype)
+    torch.testing.assert_close(column_sums(x), x.float().sum(dim=0), rtol=1e-4, atol=1e-3)
+
+
+def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("products that sum in a wider dtype need a GPU")
+    x, weight, bias = (randoms(*shape, device=device) for shape in ((3, 50, 64), (40, 64), (40,)))
+    above = randoms(3, 50, 40, device=device, seed=2)
+    expected = gradients(nn.functional.linear, (x.to(HALF), weight, bias), above)
+    leaves = [x.to(HALF).requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
+    out = linear(*leaves)
+    out.backward(above.to(HALF))
+    for mine, right in zip((out.detach(), *(leaf.grad for leaf in leaves)), expected, strict=True):
+        assert mine is not None
+        assert_near(mine, right, HALF)
+    assert weight.grad is not None and weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_positions", [True, False])
+@pytest.mark.parametrize(("tokens", "columns", "dropout"), [(1, 8, 0.0), (50, 24, 0.3), (999, 64, 0.5)])
+def test_tokens_are_looked_up(
+    tokens: int, columns: int, dropout: float, has_positions: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels import embed_triton
+
+    numbers, places = ((torch.arange(tokens, device=device) * step % 7).int() for step in (3, 5))
+    tables = [randoms(7, columns, device=device, seed=seed) for seed in (1, 2)]
+    table, position_table = (tables[0], tables[1]) if has_positions else (tables[0], None)
+    positions = places if has_positions else None
+    weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5))
+    above, seed = randoms(tokens, columns, device=device, dtype=dtype, seed=3), draw_seed(device)
+    kept = keep_mask(seed, (tokens, columns), dropout) / (1 - dropout)
+
+    def plain(weight: Tensor, bias: Tensor, *tables: Tensor) -> Tensor:
+        x = plain_lookup(numbers, tables[0], positions, tables[1] if has_positions else None, 3.0)
+        return nn.functional.layer_norm(x, (columns,), weight, bias, EPSILON) * kept
+
+    given = (weight, bias, *(each for each in (table, position_table) if each is not None))
+    out, of_weight, of_bias, *of_tables = gradients(plain, given, above)
+    tables_read = numbers, table, positions, position_table
+    ours = embed_triton.forward(*tables_read, weight, bias, seed, EPSILON, dropout, 3.0, dtype)
+    assert_near(ours, out, dtype)
+    found = embed_triton.backward(above, *tables_read, weight, seed, EPSILON, dropout, 3.0)
+    gradients_found = [each for each in (found[2], found[3], found[0], found[1]) if each is not None]
+    for mine, right in zip(gradients_found, [of_weight, of_bias, *of_tables], strict=True):
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by the interpreter, of what is not used
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (30, 70), (5, 9001)])
+def test_logits_become_their_gradient(
+    rows: int, columns: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
+
+    logits = randoms(rows, columns, device=device, dtype=dtype)
+    logits[:, 0] = -torch.inf
+    targets = torch.arange(rows, device=device) % columns
+    weights = (targets > 0).float() / rows
+    plain = logits.float().clone()
+    losses = softmax_gradient_(plain, targets, weights)
+    assert_near(in_one_kernel(logits, targets, weights), losses, dtype)
+    assert_near(logits, plain, dtype)
+
+
+def test_dropout_drops_as_much_as_it_should_and_something_else_each_time() -> None:
+    masks = [keep_mask(draw_seed(torch.device("cpu")), (1000, 64), 0.3) for _ in range(3)]
+    for mask in masks:
+        assert mask.float().mean() == pytest.approx(0.7, abs=0.01)
+        assert mask.float().mean(dim=0).std() < 0.03
+        assert mask.float().mean(dim=1).std() < 0.08
+    same = (masks[0] == masks[1]).float().mean()
+    assert same == pytest.approx(0.7**2 + 0.3**2, abs=0.01)
