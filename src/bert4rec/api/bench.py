@@ -55,7 +55,6 @@ def bench_training(
     *,
     dim: int,
     batch_size: int,
-    compile_step: bool = True,
     num_items: int | None = None,
     plain: bool = True,
 ) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def bench_training(
     config = bench_config(shape, dim, batch_size)
     windows = bench_windows(dataset, config)
     tokens = float(windows.length.mean())
-    ours = time_ours(dataset, config, placement, tokens, compile_step=compile_step)
+    ours = time_ours(dataset, config, placement, tokens)
     result: dict[str, Any] = {
         "shape": shape,
         "device": placement.name,
@@ -131,9 +130,7 @@ def synthetic_dataset(shape: str, num_items: int | None = None) -> Dataset:
     return Dataset(Path(), {"name": f"synthetic-{shape}", "counts": counts}, sequences, world.offsets, None)
 
 
-def time_ours(
-    dataset: Dataset, config: RunConfig, placement: Placement, tokens: float, *, compile_step: bool
-) -> Speed:
+def time_ours(dataset: Dataset, config: RunConfig, placement: Placement, tokens: float) -> Speed:
     """The speed of our training, on `tokens` a sample on average."""
     _forget_peak(placement)
     training = _sections(config)[2]
@@ -141,8 +138,7 @@ def time_ours(
         dataset, dataset.offsets[1:], config, seed=1, device=placement.device, dtype=placement.dtype
     )
     task = MODELS["bert4rec"].make_task(inputs)
-    compile_step = compile_step and placement.device.type == "cuda"
-    loop = Loop(task, training, device=placement.device, seed=1, compile_step=compile_step)
+    loop = Loop(task, training, device=placement.device, seed=1)
     state = {"step": 0}
 
     def step() -> None:

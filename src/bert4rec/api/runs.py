@@ -87,7 +87,7 @@ def train(
     device
         "auto", "cpu", "cuda" or "cuda:1".
     compile
-        Compile the training step if that helps: on a GPU.
+        Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
         Continue an interrupted run, with the settings it was started with. They need not be passed again; other ones
         are refused.

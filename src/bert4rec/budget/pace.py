@@ -41,23 +41,23 @@ def measure_pace(
     Nothing is left of it, and torch's random numbers go on as if nothing had happened.
     """
     device = placement.device
-    is_compiled = compile_step and device.type == "cuda"
     inputs = TaskInputs(
         dataset, split.training_end("valid"), config, seed=plan.seed, device=device, dtype=placement.dtype
     )
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if is_compiled:  # The run itself will find most of it in a cache on disk, in both stages.
-            _begin(plan.model, inputs, compile_step=True)
-            torch.compiler.reset()
         began = time.perf_counter()
-        loop = _begin(plan.model, inputs, compile_step=is_compiled)
+        loop = _begin(plan.model, inputs, compile_step=compile_step)
+        if loop.is_compiled:  # The run itself will find most of it in a cache on disk, in both stages.
+            torch.compiler.reset()
+            began = time.perf_counter()
+            loop = _begin(plan.model, inputs, compile_step=True)
         setup = time.perf_counter() - began
         step = _seconds_of_a_step(loop, seconds)
         model = loop.task.model.eval()
         scorer = make_scorer(model, placement.dtype)
         measure_rankings(scorer, dataset, split.valid)  # Once before it counts: libraries set themselves up.
         rankings = measure_rankings(scorer, dataset, split.valid)
-    if is_compiled:
+    if loop.is_compiled:
         torch.compiler.reset()
     return Pace(setup, Costs(step, *rankings))
 

@@ -1,8 +1,8 @@
 """`bert4rec bench`: speed and memory on this machine."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from bert4rec.cli.console import print_json, print_table
 from bert4rec.cli.prepare_command import Flag
@@ -19,7 +19,6 @@ def train(
     batch_size: int = 256,
     items: int | None = None,
     device: str = "auto",
-    compile_step: Annotated[bool, Parameter(name="--compile")] = True,
     plain: bool = True,
     json: Flag = False,
 ) -> None:
@@ -37,8 +36,6 @@ def train(
         A larger number of items, such as 1000000.
     device
         auto, cpu, cuda or cuda:1.
-    compile_step
-        Compile the training step on a GPU.
     plain
         Also time a plain PyTorch loop.
     json
@@ -55,7 +52,6 @@ def train(
         dim=dim,
         batch_size=batch_size,
         num_items=items,
-        compile_step=compile_step,
         plain=plain,
     )
     found["device_shared"] = placement.is_shared

@@ -72,7 +72,7 @@ def reproduce_command(
     device
         auto (every GPU, or the CPU), cpu, cuda or cuda:1.
     compile_step
-        Compile the training step on a GPU.
+        Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     any_code
         Also count results that another version of the code made.
     dry_run

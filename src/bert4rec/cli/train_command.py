@@ -88,7 +88,7 @@ def train_command(
     device
         auto, cpu, cuda or cuda:1.
     compile_step
-        Compile the training step where that helps: on a GPU.
+        Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
         Continue an interrupted run, with the settings it was started with.
     overwrite
@@ -155,7 +155,7 @@ def refit_command(
     device
         auto, cpu, cuda or cuda:1.
     compile_step
-        Compile the training step where that helps: on a GPU.
+        Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     overwrite
         Start again in a folder that holds a run.
     results

@@ -62,8 +62,8 @@ def tune_command(
     device
         auto, cpu, cuda or cuda:1.
     compile_step
-        Compile the training step of each trial, on a GPU. Without, trials start sooner, which helps where they are
-        short.
+        Compile the training step of each trial where that helps: on a GPU, for models that have no kernels of their
+        own. Without, trials start sooner.
     resume
         Continue an interrupted search, or a finished one with more --minutes.
     overwrite

@@ -117,19 +117,23 @@ class Loop:
         compile_step: bool = False,
         progress: TrainingProgress | None = None,
     ) -> None:
-        """A training that begins; its `progress` may bring along what earlier attempts have left."""
+        """A training that begins; its `progress` may bring along what earlier attempts have left.
+
+        With `compile_step` the loss is compiled where that pays: on a GPU, and if the model has no kernels.
+        """
         self.task, self.config, self.device = task, config, device
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
         self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
-        self._number = torch.zeros((), device=device)
+        self._schedule = schedule(config).to(device)
         self._rate = torch.zeros((), device=device)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._loss_steps = 0
         self._steps_here = 0
         self._optimizer = make_optimizer(task.model, config, self._rate)
-        self._loss = torch.compile(task.loss, dynamic=False) if compile_step else task.loss
+        self.is_compiled = compile_step and device.type == "cuda" and not task.model.has_kernels
+        self._loss = torch.compile(task.loss, dynamic=False) if self.is_compiled else task.loss
         self._graph: torch.cuda.CUDAGraph | None = None
         torch.manual_seed(seed)
 
@@ -235,7 +239,6 @@ class Loop:
                 if name.startswith("model.")
             }
         )
-        self._number.fill_(self.progress.step)
         self._loss_sum.copy_(tensors["loss_sum"])
         self._loss_steps = state["loss_steps"]
         if self.progress.step:  # Before its first step the optimiser has nothing to remember.
@@ -250,6 +253,9 @@ class Loop:
 
     def _take_step(self) -> None:
         self._row.copy_(self._next_row(), non_blocking=True)
+        torch.mul(
+            self._schedule[min(self.progress.step, self.config.steps)], self.learning_rate, out=self._rate
+        )
         if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
             self._replay()
         else:
@@ -272,10 +278,6 @@ class Loop:
         loss = self._loss(self._row)
         loss.backward()
         nn.utils.clip_grad_norm_(self.task.model.parameters(), self.config.clip_norm)
-        self._number += 1
-        rise = self._number / max(1, self.config.warmup_steps)
-        fall = (self.config.steps - self._number + 1) / max(1, self.config.steps - self.config.warmup_steps)
-        self._rate.copy_(self.learning_rate * torch.minimum(rise, fall).clamp(0, 1))
         self._optimizer.step()
         self._loss_sum += loss.detach()
 
@@ -329,6 +331,14 @@ class Loop:
             path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
         )
         clock.note_checkpoint(began)
+
+
+def schedule(config: TrainingConfig) -> Tensor:
+    """Share of the learning rate at each step: up to 1 in the warm-up, down to 0 at the end; 0 behind it."""
+    number = torch.arange(1.0, config.steps + 2)
+    rise = number / max(1, config.warmup_steps)
+    fall = (config.steps - number + 1) / max(1, config.steps - config.warmup_steps)
+    return torch.minimum(rise, fall).clamp(0, 1)
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:

@@ -232,10 +232,14 @@ class _Trainer:
             task = self._task("valid" if stage == "selection" else "test")
 
     def _loop(self, task: Task, training: TrainingConfig, progress: TrainingProgress) -> Loop:
-        device = self.around.placement.device
-        compile_step = self.around.compile_step and device.type == "cuda"
-        seed = self.plan.seed
-        return Loop(task, training, device=device, seed=seed, compile_step=compile_step, progress=progress)
+        return Loop(
+            task,
+            training,
+            device=self.around.placement.device,
+            seed=self.plan.seed,
+            compile_step=self.around.compile_step,
+            progress=progress,
+        )
 
     def _scorer(self, task: Task) -> ModelScorer:
         """Checks before each batch whether to stop: a ranking may take minutes."""

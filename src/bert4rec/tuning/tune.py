@@ -74,7 +74,8 @@ def tune(
     device
         "auto", "cpu", "cuda" or "cuda:1".
     compile
-        Compile the training step of each trial, on a GPU. False starts trials sooner, which helps where they are short.
+        Compile the training step of each trial where that helps: on a GPU, for models that have no kernels of their
+        own. False starts trials sooner.
     resume
         Continue an interrupted search, or a finished one with more `minutes`.
     overwrite
