@@ -58,7 +58,9 @@ def test_training_gives_a_run_with_its_metrics_validations_and_ranks(
     selection = history.filter(pl.col("stage") == "selection")
     assert selection["step"].to_list() == [3, 6, 9, 12]
     both = [metrics["NDCG@10"] for metrics in run.metrics["valid"].values()]
-    assert max(selection["value"]) == pytest.approx((both[0] * both[1]) ** 0.5)
+    asked = run.result["lines"][0]["asked"]
+    assert max(selection["value"]) == pytest.approx(asked["both"])
+    assert max(asked.values()) == pytest.approx((both[0] * both[1]) ** 0.5)
     ranks = run.ranks("test")
     table = ranks.to_polars()
     assert table.columns == ["user", "sampled", "full"]
@@ -241,7 +243,7 @@ def test_a_slip_in_a_parameter_is_refused_with_the_choices(dataset: Dataset, tmp
         ({"select_by": f"ndcg@{10**30}"}, "`select_by` must be HR@k"),
         (
             {"settings": {"objective.next_item_weight": 0}},
-            "objective.next_item_weight = 0 teaches masked items only, so model.ask = both",
+            "objective.next_item_weight = 0 teaches masked items only, so model.ask = auto",
         ),
     ],
 )

@@ -108,9 +108,9 @@ def test_other_ways_of_asking_are_lines_of_their_own_and_measured_whoever_trains
     (only,) = complete([PLUS], facts_of("beauty"))
     assert (only.case.measures, only.required) == (("asked", "selection"), ())
     job = Job(Path(), facts_of("beauty"), only.case, 1, required=("asked",))
-    asked = {mark_of(job.identity(variant=f"asked by {way}")) for way in ("mask", "last")}
+    asked = {mark_of(job.identity(variant=f"asked by {way}")) for way in ("mask", "last", "both")}
     assert job.wanted == {job.mark, *asked}
-    assert len(job.wanted) == 3
+    assert len(job.wanted) == 4
     by_mask = replace(job, case=replace(job.case, settings=("model.ask=mask",)))
     assert by_mask.wanted > {mark_of(by_mask.identity(variant="asked by both"))}
     assert not by_mask.wanted & job.wanted, "a model that was selected by [mask] has other weights"

@@ -37,14 +37,14 @@ def joint(inputs: TaskInputs) -> JointTask:
     return task
 
 
-def test_the_loss_is_that_of_masked_items_plus_the_weighted_one_of_next_items(joint: JointTask) -> None:
+def test_the_loss_is_the_weighted_mean_of_those_of_masked_and_of_next_items(joint: JointTask) -> None:
     row = joint.block(0)[1][0]
     losses = []
     for half, part in zip(joint._halves, torch.split(row, joint._widths), strict=True):
         batch = half.shape.read(part)
         hidden = joint.model.encode(batch.tokens, batch.positions, batch.layout)
         losses.append(softmax_cross_entropy(hidden, *joint.model.item_vectors(), batch.targets))
-    torch.testing.assert_close(joint.loss(row), losses[0] + 3 * losses[1])
+    torch.testing.assert_close(joint.loss(row), (losses[0] + 3 * losses[1]) / 4)
 
 
 def test_without_weight_on_next_items_it_is_the_cloze_task(inputs: TaskInputs, joint: JointTask) -> None:

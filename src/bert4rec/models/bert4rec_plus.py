@@ -7,6 +7,8 @@ item table directly, without a projection or a bias. How it learns is in `tasks.
 Shapes: as in `bert4rec`.
 """
 
+from typing import get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +20,7 @@ from bert4rec.models.attention import Layout, RecordingLayout, RotaryLayout
 from bert4rec.models.bert4rec import Dense, Layer, Norm, initialise
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import Question, SequenceEncoder
-from bert4rec.settings.networks import PlusConfig
+from bert4rec.settings.networks import Ask, PlusConfig
 
 
 class GatedLayer(Layer):
@@ -66,10 +68,16 @@ class BERT4RecPlus(SequenceEncoder):
         return self.num_items + 1
 
     @property
+    def ways_to_ask(self) -> tuple[str, ...]:
+        return get_args(Ask) if self.config.ask == "auto" else ()
+
+    @property
     def questions(self) -> tuple[Question, ...]:
         """By [mask], which looks in both directions; by the newest item, which looks back; or by both."""
         by_mask, by_last = Question(self.end_token, causal=False), Question(None, causal=True)
-        return {"mask": (by_mask,), "last": (by_last,), "both": (by_mask, by_last)}[self.config.ask]
+        both = by_mask, by_last
+        ways = {"mask": (by_mask,), "last": (by_last,), "both": both, "auto": both}
+        return ways[self.way_to_ask or self.config.ask]
 
     def encode(
         self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None

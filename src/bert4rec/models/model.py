@@ -36,6 +36,15 @@ class SequentialModel(nn.Module, ABC):
     has_kernels: ClassVar[bool] = False
     """Whether it calls `bert4rec.kernels` for what a GPU takes longest for. Others are compiled before they train."""
 
+    way_to_ask: str | None = None
+    """How it is asked what comes next, where there is a choice: one of its `ways_to_ask`, chosen on the validation
+    items and kept beside the weights. None: as its settings say."""
+
+    @property
+    def ways_to_ask(self) -> tuple[str, ...]:
+        """The ways of asking that are still to be chosen from; most models have one way, and no choice."""
+        return ()
+
     @property
     @abstractmethod
     def max_history(self) -> int:

@@ -153,9 +153,9 @@ class PlusConfig(ModelConfig):
     """Width of the hidden states. d in the paper."""
     heads: Count = 4
     """Attention heads."""
-    ask: Ask = "both"
+    ask: Literal[Ask, "auto"] = "auto"
     """`mask` asks by [mask] behind the history, which looks in both directions; `last` asks by the newest item, which
-    looks back; `both` takes the mean of the two queries."""
+    looks back; `both` takes the mean of the two queries. `auto` takes what the validation items prefer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -121,7 +121,7 @@ class Joint(ObjectiveSettings):
         """Refuse to ask in a way that is not learned."""
         if not self.next_item_weight and isinstance(network, PlusConfig) and network.ask != "mask":
             raise UsageError(
-                f"objective.next_item_weight = 0 teaches masked items only, so model.ask = {network.ask} would ask "
+                f"objective.next_item_weight = 0 teaches masked items only, so model.ask = {network.ask} could ask "
                 "what was not learned. Set model.ask to mask."
             )
 

@@ -38,6 +38,8 @@ class JointTask:
             next_item = NextItem(window_step=joint.window_step)
             self._halves.append(followed_batches(inputs, next_item, model.max_history))
             self._weights.append(joint.next_item_weight)
+        # A mean of the two, so that the loss is what it is called: -log of a probability.
+        self._weights = [weight / sum(self._weights) for weight in self._weights]
         self._widths = [half.shape.width for half in self._halves]
         self._blocks: list[Block] = [(0, torch.empty(0)) for _ in self._halves]
         self.width = sum(self._widths)

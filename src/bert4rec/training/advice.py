@@ -24,17 +24,35 @@ def tell_of_restart(restart: Mapping[str, Any]) -> str:
     )
 
 
+def tell_of_asking(metric: str, asked: Mapping[str, float]) -> str:
+    """Which way of asking was chosen, and what each is worth on the validation items."""
+    (best, value), *others = asked.items()
+    rest = ", ".join(f"{way} {worth:.4f}" for way, worth in others)
+    return (
+        f"The model is asked by {best}, the best way on the validation items: {metric} {value:.4f}; {rest}."
+    )
+
+
 def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning if validation was still getting much better close to the end."""
-    best = max(validations, key=lambda mark: float(mark["value"]))
-    before = [mark["value"] for mark in validations if mark["step"] <= LAST_PART * training.steps]
-    is_rising = not before or best["value"] > RISE * max(before)
-    if best["step"] <= LATE * training.steps or not is_rising:
+    best = _best_of(validations)
+    if not is_rising(training, validations):
         return []
     return [
         f"Validation was still getting better at step {best['step']:,} of {training.steps:,}, so the model may be "
         f"under-trained. Raise training.steps above {training.steps:,}, or the time limit if there was one."
     ]
+
+
+def is_rising(training: TrainingConfig, validations: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether validation was getting much better close to the end, where the falling learning rate gives a little."""
+    best = _best_of(validations)
+    before = [mark["value"] for mark in validations if mark["step"] <= LAST_PART * training.steps]
+    return best["step"] > LATE * training.steps and (not before or best["value"] > RISE * max(before))
+
+
+def _best_of(validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return max(validations, key=lambda mark: float(mark["value"]))
 
 
 def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks) -> list[str]:
@@ -66,12 +84,17 @@ class Standing:
 
     @classmethod
     def of(
-        cls, metric: str, value: float, yardsticks: Yardsticks, config: RunConfig, best_step: int
+        cls,
+        metric: str,
+        value: float,
+        yardsticks: Yardsticks,
+        config: RunConfig,
+        validations: Sequence[Mapping[str, Any]],
     ) -> "Standing":
         """With a hint by what its training shows, where it does not lead."""
         leads = value > max(yardsticks.popular, yardsticks.following)
         has_learned = value >= LEARNED * yardsticks.popular
-        hint = "" if leads else _what_to_try(config, best_step, has_learned=has_learned)
+        hint = "" if leads else _what_to_try(config, validations, has_learned=has_learned)
         return cls(metric, value, yardsticks.popular, yardsticks.following, hint)
 
     def __str__(self) -> str:
@@ -82,13 +105,13 @@ class Standing:
         return f"{told} {self.hint}".rstrip()
 
 
-def _what_to_try(config: RunConfig, best_step: int, *, has_learned: bool) -> str:
+def _what_to_try(config: RunConfig, validations: Sequence[Mapping[str, Any]], *, has_learned: bool) -> str:
     """The one thing that is most likely to help a model that does not lead."""
-    training = config.training
+    training, best_step = config.training, _best_of(validations)["step"]
     assert training, "what is not trained stands where it stands"
-    if best_step > LATE * training.steps:
+    if is_rising(training, validations):
         return (
-            f"It was best at the end: try more than {training.steps:,} training.steps, or a longer time limit if "
+            f"It was still getting better: try more than {training.steps:,} training.steps, or a longer time limit if "
             "there was one."
         )
     if not has_learned:
@@ -97,4 +120,6 @@ def _what_to_try(config: RunConfig, best_step: int, *, has_learned: bool) -> str
     if best_step <= EARLY * training.steps:
         more = "model.hidden_dropout" if "hidden_dropout" in asdict(config.model) else "training.weight_decay"
         return f"It over-fits after step {best_step:,} of {training.steps:,}: try more {more}."
-    return "Try another `model`, or search for better settings with `bert4rec tune`."
+    return (
+        "Try another `model`, such as sasrec or gru4rec+, or search for better settings with `bert4rec tune`."
+    )

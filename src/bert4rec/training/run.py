@@ -278,9 +278,10 @@ class Run:
         if plan.variant:
             raise UsageError(f"{self.path} holds a variant of {plan.model}, for study only: {plan.variant}.")
         name = "selection.safetensors" if weights == "selection" else "model.safetensors"
-        tensors, _ = load_tensors(self.path / name)
+        tensors, state = load_tensors(self.path / name)
         model = MODELS[plan.model].build(plan.num_users, plan.num_items, plan.config.model)
         model.load_state_dict(tensors)
+        model.way_to_ask = next(iter(state.get("asked", {})), None)
         return model.to(device).eval()
 
     def scorer(self, weights: Weights, placement: "Placement") -> Scorer:

@@ -33,7 +33,7 @@ from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task, TaskInputs
-from bert4rec.training.advice import Standing, tell_of_restart, warn_of_few_steps, warn_of_little_learned
+from bert4rec.training import advice
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.device import Placement
@@ -108,6 +108,8 @@ class _Fitted:
     seconds: float
     restarts: list[dict[str, Any]]
     """Attempts that came to nothing; also those of the selection, where a refit follows it."""
+    asked: dict[str, float]
+    """Way of asking → its value on the validation items, the best first; empty where there was no choice."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,9 @@ class _Trainer:
             if training:
                 loop = self._fit(task, "selection", training.steps, training)
                 task, best, progress = loop.task, loop.best, loop.progress
+            task.model.load_state_dict(best)
             found = {"best_step": progress.best_step, "restarts": progress.restarts}
-            save_tensors(kept, best, {"tag": tag, **found})
+            save_tensors(kept, best, {"tag": tag, **found, "asked": self._ways_to_ask(task)})
         weights, state = load_tensors(kept)
         if state.get("tag") != tag:
             raise DataError(f"{kept} belongs to another run: its settings or data differ.")
@@ -142,8 +145,25 @@ class _Trainer:
         task.model.eval()
         for warning in self._warnings():
             self.around.listener.warn(warning)
-        restarts = state.get("restarts", [])
-        return _Fitted("selection", self._scorer(task), state["best_step"], self.log.seconds(), restarts)
+        restarts, asked = state.get("restarts", []), state.get("asked", {})
+        task.model.way_to_ask = next(iter(asked), None)
+        if asked:
+            self.around.listener.say(advice.tell_of_asking(self.plan.select_by, asked))
+        steps, seconds = state["best_step"], self.log.seconds()
+        return _Fitted("selection", self._scorer(task), steps, seconds, restarts, asked)
+
+    def _ways_to_ask(self, task: Task) -> dict[str, float]:
+        """What each way of asking the selected weights is worth on the validation items, the best first."""
+        model, found = task.model.eval(), {}
+        for way in model.ways_to_ask:
+            self.around.listener.busy(f"asking by {way}", self.forecast.seconds_of_judging("valid"))
+            model.way_to_ask = way
+            found[way] = self._validate(self._scorer(task))
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+    def _validate(self, scorer: ModelScorer) -> float:
+        device = self.around.placement.device.type
+        return self.plan.criterion.judge(scorer, self.dataset, self.split, device)
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
@@ -151,10 +171,11 @@ class _Trainer:
         if training := self._training_of(selection):
             loop = self._fit(task, "refit", selection.steps, training)
             task, progress = loop.task, loop.progress
-        save_tensors(self.folder / "model.safetensors", task.model.state_dict())
+        save_tensors(self.folder / "model.safetensors", task.model.state_dict(), {"asked": selection.asked})
         task.model.eval()
-        restarts = [*selection.restarts, *progress.restarts]
-        return _Fitted("refit", self._scorer(task), progress.step, progress.seconds, restarts)
+        task.model.way_to_ask = next(iter(selection.asked), None)
+        restarts, scorer = [*selection.restarts, *progress.restarts], self._scorer(task)
+        return _Fitted("refit", scorer, progress.step, progress.seconds, restarts, selection.asked)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
@@ -169,20 +190,21 @@ class _Trainer:
         result: dict[str, Any] = {"lines": lines}
         if self.plan.config.training:
             standing = self._standing(selection)
-            self.around.listener.say(str(standing))
+            (self.around.listener.warn if standing.hint else self.around.listener.say)(str(standing))
             result["standing"] = asdict(standing)
-            result["notes"] = [*map(tell_of_restart, final.restarts), str(standing)]
+            told = [advice.tell_of_asking(self.plan.select_by, selection.asked)] if selection.asked else []
+            result["notes"] = [*map(advice.tell_of_restart, final.restarts), *told, str(standing)]
         write_text(self.folder / "result.json", json.dumps(result, indent=2))
         self.dataset.write_items(self.folder / "items.parquet")
         self._forget("refit")
         write_manifest(self.folder, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
-    def _standing(self, selection: _Fitted) -> Standing:
+    def _standing(self, selection: _Fitted) -> advice.Standing:
         """How the selected weights stand on the validation items, whose ranks are known by now."""
         criterion, config = self.plan.criterion, self.plan.config
         value = criterion.of(metrics_of(load_ranks(self.folder, "valid"), [criterion.metric]))
         used = replace(config, training=self._training_of(selection))
-        return Standing.of(str(criterion), value, self.yardsticks, used, selection.steps)
+        return advice.Standing.of(str(criterion), value, self.yardsticks, used, self.log.read("selection"))
 
     def _training_of(self, selection: _Fitted) -> TrainingConfig | None:
         """The settings that the selection ended with: each restart halves the learning rate."""
@@ -227,19 +249,13 @@ class _Trainer:
                 step, rate, reason = loop.progress.step, loop.learning_rate / 2, str(collapse)
                 restart = {"stage": stage, "step": step, "learning_rate": rate, "reason": reason}
                 restarts, seconds = [*loop.progress.restarts, restart], loop.progress.seconds
-            self.around.listener.warn(tell_of_restart(restart))
+            self.around.listener.warn(advice.tell_of_restart(restart))
             del task, loop  # A GPU may not have room for both.
             task = self._task("valid" if stage == "selection" else "test")
 
     def _loop(self, task: Task, training: TrainingConfig, progress: TrainingProgress) -> Loop:
-        return Loop(
-            task,
-            training,
-            device=self.around.placement.device,
-            seed=self.plan.seed,
-            compile_step=self.around.compile_step,
-            progress=progress,
-        )
+        device, is_compiled, seed = self.around.placement.device, self.around.compile_step, self.plan.seed
+        return Loop(task, training, device=device, seed=seed, compile_step=is_compiled, progress=progress)
 
     def _scorer(self, task: Task) -> ModelScorer:
         """Checks before each batch whether to stop: a ranking may take minutes."""
@@ -261,7 +277,7 @@ class _Trainer:
         if checkpoint.exists() and not loop.progress.restarts:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Resuming at step {loop.progress.step:,}.")
-        scorer, device = self._scorer(loop.task), self.around.placement.device.type
+        scorer = self._scorer(loop.task)
         reporter = StageReporter(loop, stage, steps, self.forecast, self.log, self.around.listener)
         reporter.forecast_first(
             self.dataset, self.split.valid, self.around.placement.dtype, is_told=not self.around.is_announced
@@ -276,7 +292,7 @@ class _Trainer:
             left = self.forecast.seconds_left(stage, step, steps)
             self.around.listener.busy(f"validating at step {step}", left)
             try:
-                return self.plan.criterion.judge(scorer, self.dataset, self.split, device)
+                return self._validate(scorer)
             except DivergedError as error:
                 if may_restart:
                     raise CollapsedError("the model's scores are no longer numbers") from error
@@ -340,6 +356,7 @@ class _Trainer:
             "command_seconds": self.seconds(),
             "resumed": self.is_resumed,
             "restarts": fitted.restarts,
+            "asked": fitted.asked,
             "validations": self.log.validations() if fitted.stage == "selection" else [],
             "config": self.plan.config.as_dict(),
             "data_checksum": self.plan.data_checksum,
@@ -369,8 +386,8 @@ class _Trainer:
         if not training or not marks:
             return []
         best = max(mark["value"] for mark in marks)
-        little = warn_of_little_learned(self.plan.select_by, best, self.yardsticks)
-        return warn_of_few_steps(training, marks) + little
+        little = advice.warn_of_little_learned(self.plan.select_by, best, self.yardsticks)
+        return advice.warn_of_few_steps(training, marks) + little
 
     def _checkpoint(self, stage: Stage) -> Path:
         return self.folder / f"resume-{stage}.safetensors"

@@ -9,6 +9,7 @@ from bert4rec.evaluation.judge import judge
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.bert4rec_plus import BERT4RecPlus
+from bert4rec.models.model import make_scorer
 from bert4rec.paper.experiments.cases import (
     BERT4REC,
     PLUS,
@@ -17,7 +18,6 @@ from bert4rec.paper.experiments.cases import (
     DatasetFacts,
     Experiment,
     asked_by,
-    other_ways,
 )
 from bert4rec.paper.reporting.evidence import UNDER, Evidence, SeedResults, Standing
 from bert4rec.paper.reporting.layout import Dumbbells, Figure, Findings, Row, Statement, Table
@@ -53,6 +53,7 @@ class JointBERT4Rec(BERT4Rec):
     """The paper's encoder, asked in the ways of BERT4Rec+."""
 
     config: PlusConfig
+    ways_to_ask = BERT4RecPlus.ways_to_ask
     questions = BERT4RecPlus.questions
 
 
@@ -71,21 +72,18 @@ def cases(facts: DatasetFacts) -> list[Case]:
 
 
 def measure(run: Run, dataset: Dataset, placement: Placement) -> dict[Ask, Ranks]:
-    """The final weights on the test items, asked in every way but the run's own."""
-    plan, split = run.plan, make_split(dataset, run.plan.split)
-
-    def ranks(way: Ask) -> Ranks:
-        model = replace(plan.config.model, ask=way)  # type: ignore[call-arg]
-        asked = replace(run, plan=replace(plan, config=replace(plan.config, model=model)))
-        return judge(asked.scorer("final", placement), dataset, split, "test", placement.device.type)
-
-    return {way: ranks(way) for way in other_ways(plan.config)}
+    """The final weights on the test items, asked in every way."""
+    split, model = make_split(dataset, run.plan.split), run.load_model("final", placement.device)
+    found: dict[Ask, Ranks] = {}
+    for way in WAYS:
+        model.way_to_ask = way
+        scorer = make_scorer(model, placement.dtype)
+        found[way] = judge(scorer, dataset, split, "test", placement.device.type)
+    return found
 
 
 def lay_out(evidence: Evidence) -> Findings:
-    others = other_ways(PLUS.config(evidence.facts.family))
-    (own,) = WAYS.keys() - others
-    asked = {way: evidence.find(PLUS, variant=asked_by(way)) for way in others}
+    asked = {way: evidence.find(PLUS, variant=asked_by(way)) for way in WAYS}
     runs = {case.label: evidence.find(case) for case in cases(evidence.facts)}
     runs |= {f"{PLUS.label} {WAYS[way]}": run for way, run in asked.items()}
     found = {label: run for label, run in runs.items() if run}
@@ -99,7 +97,7 @@ def lay_out(evidence: Evidence) -> Findings:
     ]
     table = Table("Each part alone, both together, and other ways of asking", list(COLUMNS), rows)
     statements = [_standing(found, *pair) for pair in PAIRS if found.keys() >= set(pair)]
-    ways = {way: run for way, run in {own: runs[PLUS.label], **asked}.items() if run}
+    ways = {way: run for way, run in asked.items() if run}
     if len(ways) == len(WAYS):
         statements.append(_best_way(ways))
     return Findings([table], statements, _figures(evidence, found))

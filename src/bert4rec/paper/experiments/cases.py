@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.settings.config import RunConfig, make_config
-from bert4rec.settings.networks import Ask, PlusConfig
+from bert4rec.settings.networks import Ask
 from bert4rec.settings.presets import load_preset
 from bert4rec.training.specs import MODELS
 
@@ -101,22 +101,16 @@ class Case:
         """The complete settings on data of this family."""
         return _config(self.model, self.preset_for(family), self.settings, quick)
 
-    def measured_lines(self, measure: Measure, family: str) -> list[dict[str, str]]:
+    def measured_lines(self, measure: Measure) -> list[dict[str, str]]:
         """For each line of a measure, the fields that tell it from the run's own result."""
         if measure == "asked":
-            return [{"variant": asked_by(way)} for way in other_ways(self.config(family))]
+            return [{"variant": asked_by(way)} for way in get_args(Ask)]
         return [{"kind": "attention"} if measure == "attention" else {"stage": "selection"}]
 
 
 def asked_by(way: Ask) -> str:
-    """The variant that results of a model have which was asked in another way than its own."""
+    """The variant that results of a model have which was asked in this way, whatever its own is."""
     return f"asked by {way}"
-
-
-def other_ways(config: RunConfig) -> list[Ask]:
-    """The ways in which a model with these settings can be asked, except its own."""
-    assert isinstance(config.model, PlusConfig)
-    return [way for way in get_args(Ask) if way != config.model.ask]
 
 
 @cache

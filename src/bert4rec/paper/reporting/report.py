@@ -105,7 +105,7 @@ class Section:
         found += [
             self.evidence.find(case, **fields)
             for measure in planned.required
-            for fields in case.measured_lines(measure, self.evidence.facts.family)
+            for fields in case.measured_lines(measure)
         ]
         failed = self.evidence.find(case, kind="failure")
         return set.intersection(*map(_seeds_of, found)) | _seeds_of(failed)

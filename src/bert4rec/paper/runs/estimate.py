@@ -171,5 +171,5 @@ def _seconds(job: Job, dataset: Dataset, costs: Costs) -> float:
     forecast = Forecast(plan)
     forecast.begin(costs)
     seconds = forecast.seconds_left("selection", 0, plan.config.training.steps)
-    measured = [job.case.measured_lines(measure, job.facts.family) for measure in job.case.measures]
+    measured = [job.case.measured_lines(measure) for measure in job.case.measures]
     return SECONDS_TO_START + seconds + sum(map(len, measured)) * costs.judging

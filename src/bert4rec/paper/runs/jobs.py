@@ -75,7 +75,7 @@ class Job:
         measured = [
             mark_of(self.identity(**fields))
             for measure in self.required
-            for fields in self.case.measured_lines(measure, self.facts.family)
+            for fields in self.case.measured_lines(measure)
         ]
         return {self.mark, *measured}
 
