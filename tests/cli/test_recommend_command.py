@@ -118,6 +118,16 @@ def test_a_dataset_that_dropped_nobody_does_not_say_so(make_dataset: MakeDataset
     assert "fewer than" not in str(caught.value)
 
 
+def test_an_unknown_user_is_answered_in_words_of_the_command_line(folder: Path) -> None:
+    asked = bert4rec("recommend", folder / "run", "--user", "nobody")
+    assert asked.returncode == 4
+    assert asked.stderr == (
+        "Error: Unknown user 'nobody'. A known user is 'user-0'. Users with fewer than 5 actions were dropped by "
+        "bert4rec prepare LOG. Models such as BERT4Rec also answer for a history: use bert4rec recommend RUN "
+        "--history IDS.\n"
+    )
+
+
 def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
     found = ask(folder / "run", "--history", "nothing", "-k", "2")
     assert (found["used"], found["unknown_items"], found["fallback"]) == (0, ["nothing"], "popular")

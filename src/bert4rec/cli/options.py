@@ -44,6 +44,7 @@ _COMMANDS = {
     "run.export": "export RUN",
     "run.refit": "refit RUN -o FOLDER",
     "load": "recommend RUN",
+    "recommend": "recommend RUN --history IDS",
     "recommend_user": "recommend RUN --user ID",
     "recommend_many": "recommend RUN --input FILE -o FILE",
     "recommend_file": "recommend RUN --input FILE -o FILE",
