@@ -43,7 +43,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["prepare", "LOG"], 2, "--output"),
+        (["prepare", "LOG"], 2, "-o is missing: the folder to write the dataset to"),
         (["prepare", "LOG", "-o", "NEW", "--min-user-actoins", "3"], 2, "Did you mean --min-user-actions"),
         (["prepare", "-o", "NEW"], 2, "SOURCE is required: a file"),
         (["prepare", "LOG", "-o", "OLD"], 2, "--overwrite"),
