@@ -163,6 +163,21 @@ def test_what_is_said_to_be_used_is_what_the_model_looks_at(
     assert head.startswith(f"after {used} item" if used else "item ")
 
 
+def test_whoever_asks_for_more_items_than_there_are_is_told_once_how_many_there_are(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "-k 21 is more than the model knows: there are 20 items."
+    for question in (
+        ["--history", "item-3"],
+        ["--user", "user-5", "--json"],
+        ["--input", str(folder / "log.csv"), "-o", str(tmp_path / "out.csv")],
+    ):
+        call("recommend", folder / "run", *question, "-k", "21")
+        assert " ".join(capsys.readouterr().err.split()).count(told) == 1
+    call("recommend", folder / "run", "--history", "item-3", "-k", "20")
+    assert "more than the model knows" not in capsys.readouterr().err
+
+
 def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
     call("recommend", folder / "run", "--input", folder / "log.csv", "-k", "2", "-o", tmp_path / "out.csv")
     table = pl.read_csv(tmp_path / "out.csv")

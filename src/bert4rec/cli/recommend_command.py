@@ -138,6 +138,7 @@ def recommend_command(
         except KeyboardInterrupt:
             say("What is finished is kept: the same command continues from here.")
             raise
+        _say_if_too_many(k, recommender.catalogue)
         _print_tally(tally, output, recommender.catalogue)
         return
     recommender = load(model, device=device, threads=threads)
@@ -150,6 +151,7 @@ def recommend_command(
         found = recommender.recommend(
             _ids(history) or [], k, exclude_seen=exclude_seen, allow=allowed, deny=denied
         )
+    _say_if_too_many(k, recommender.catalogue)
     if json:
         print_json(asdict(found))
     else:
@@ -167,6 +169,11 @@ def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
             f"No known item in the history of {count(tally.fallbacks, 'user')}: they get the most popular ones."
         )
     say(f"Wrote {output}: {count(tally.users, 'user')}.")
+
+
+def _say_if_too_many(k: int, catalogue: "Catalogue") -> None:
+    if k > len(catalogue):
+        say(f"-k {k} is more than the model knows: there are {count(len(catalogue), 'item')}.")
 
 
 def _warn_of_unknown(ids: Sequence["Id"], catalogue: "Catalogue") -> None:
