@@ -84,7 +84,7 @@ def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.Capture
 def test_a_slip_in_an_id_and_a_title_are_answered_by_the_id(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("recommend", folder / "run", "--history", "itm-3,title of ITEM-14,nothing", "-k", "1")
+    call("recommend", folder / "run", "--history", "item-4,itm-3,title of ITEM-14,nothing", "-k", "1")
     said = " ".join(capsys.readouterr().err.split())
     assert (
         "does not know 'itm-3', 'title of ITEM-14', 'nothing'; skipped. "
@@ -129,8 +129,9 @@ def test_an_unknown_user_is_answered_in_words_of_the_command_line(folder: Path) 
 
 
 def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
-    found = ask(folder / "run", "--history", "nothing", "-k", "2")
-    assert (found["used"], found["unknown_items"], found["fallback"]) == (0, ["nothing"], "popular")
+    found = ask(folder / "run", "--history", "nothing,item-3", "-k", "2")
+    assert (found["used"], found["unknown_items"], found["fallback"]) == (1, ["nothing"], None)
+    assert ask(folder / "run", "--history", "", "-k", "2")["fallback"] == "popular"
     assert [set(item) for item in found["items"]] == [{"item_id", "title", "score"}] * 2
 
 
@@ -239,6 +240,16 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
         (["run", "--user", "USER-12"], 4, r"Unknown user 'USER-12'\. Did you mean 'user-12'\?"),
         (["run", "--user", "user-1", "--data", "nowhere"], 4, "nowhere does not exist; expected a dataset"),
         (["data", "--history", "item-1"], 4, "is not a run"),
+        (
+            ["run", "--history", "a,b,c,d,e,f,g"],
+            4,
+            "The model knows no item of --history: 'a', 'b', 'c', 'd', 'e' and 2 more. A known item is 'item-",
+        ),
+        (
+            ["run", "--history", "itm-3", "--json"],
+            4,
+            r"no item of --history: 'itm-3'\. Did you mean item-3 \(Title of item-3\)\? For the most popular items",
+        ),
         (["bpr-mf", "--history", "item-1"], 2, "only for users of its dataset: use `recommend_user"),
     ],
 )
@@ -252,7 +263,7 @@ def test_a_mistake_is_answered_by_what_to_do(
 
 
 def test_popularity_is_shown_as_the_count_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call("recommend", folder / "run", "--history", "nothing", "-k", "1")
+    call("recommend", folder / "run", "--history", "", "-k", "1")
     head, first = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["popular", "id", "actions"]
     actions = pl.read_csv(folder / "log.csv")["item"]
