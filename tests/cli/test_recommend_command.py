@@ -239,7 +239,11 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
         (["run", "--user", "usr-12"], 4, r"Unknown user 'usr-12'\. Did you mean 'user-12'\?"),
         (["run", "--user", "USER-12"], 4, r"Unknown user 'USER-12'\. Did you mean 'user-12'\?"),
         (["run", "--user", "user-1", "--data", "nowhere"], 4, "nowhere does not exist; expected a dataset"),
-        (["data", "--history", "item-1"], 4, "is not a run"),
+        (
+            ["data", "--history", "item-1"],
+            4,
+            r"data is a dataset; expected a run or an exported model\. Train with it first: `train\('data', 'run'\)`",
+        ),
         (
             ["run", "--history", "a,b,c,d,e,f,g"],
             4,

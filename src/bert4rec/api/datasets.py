@@ -274,11 +274,13 @@ class _Reader:
         return _Read(log, "log", {"frame": f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"})
 
     def _files(self, paths: Sequence[str | Path]) -> _Read:
+        from bert4rec.artefact import NAMES, kind_of, purpose
         from bert4rec.logs.log import read_log
         from bert4rec.sources.named import SOURCES
 
-        if dataset := next((path for path in paths if (Path(path) / MANIFEST).is_file()), None):
-            raise UsageError(f"{dataset} is already a dataset. Expected a log.")
+        for path in map(Path, paths):
+            if (kind := kind_of(path)) not in (None, "file"):
+                raise UsageError(f"{path} is {NAMES[kind]}; expected a log. {purpose(path, kind)}")
         try:
             with progress_bar("Reading", "rows", self.show, self.callback) as report:
                 log = read_log(
