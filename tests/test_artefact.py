@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.artefact import held, new_folder, read_manifest, verify_files, write_manifest
+from bert4rec.artefact import held, new_folder, read_manifest, verify_files, write_manifest, wrong_folder
+from bert4rec.cli.options import as_options
 from bert4rec.errors import DataError, NotFoundError, UsageError
 
 
@@ -19,7 +20,7 @@ def write(target: Path, text: str = "content", **options: bool) -> None:
 
 
 def read(target: Path) -> None:
-    verify_files(target, read_manifest(target, "thing.json", kind="thing", schema=1))
+    verify_files(target, read_manifest(target, "thing.json", kind="dataset", schema=1))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -136,7 +137,7 @@ def test_a_changed_a_cut_and_a_missing_file_are_named(tmp_path: Path) -> None:
 def test_foreign_folders_and_other_schema_versions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="does not exist"):
         read(tmp_path / "nowhere")
-    with pytest.raises(NotFoundError, match=r"has no thing\.json"):
+    with pytest.raises(NotFoundError, match="is not a dataset"):
         read(tmp_path)
     (tmp_path / "thing.json").write_text("{")
     with pytest.raises(DataError, match="damaged"):
@@ -178,3 +179,75 @@ bert4rec.cli.main()
     process.communicate(timeout=30)
     assert process.returncode == 130
     assert names_in(tmp_path) == []
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of each kind, a folder of somebody else's and a log, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for kind in ("dataset", "run", "model"):
+        Path(kind).mkdir()
+        (Path(kind) / f"{kind}.json").touch()
+    Path("photos").mkdir()
+    Path("log.csv").touch()
+
+
+@pytest.mark.usefixtures("folders")
+@pytest.mark.parametrize(
+    ("path", "kinds", "code", "told"),
+    [
+        (
+            "log.csv",
+            ["dataset"],
+            2,
+            "is a file; expected a dataset. Prepare it first: bert4rec prepare log.csv -o dataset.",
+        ),
+        ("log.csv", ["run"], 2, "is a file; expected a run, which bert4rec train DATASET -o run writes."),
+        (
+            "run",
+            ["dataset"],
+            4,
+            "is a run; expected a dataset, which bert4rec prepare LOG -o dataset writes. A run is for bert4rec "
+            "evaluate RUN, bert4rec recommend RUN and bert4rec export RUN.",
+        ),
+        (
+            "dataset",
+            ["run"],
+            4,
+            "is a dataset; expected a run. Train with it first: bert4rec train dataset -o run.",
+        ),
+        (
+            "dataset",
+            ["run", "model"],
+            4,
+            "is a dataset; expected a run or an exported model. Train with it first: bert4rec train dataset -o run.",
+        ),
+        (
+            "model",
+            ["run"],
+            4,
+            "is an exported model; expected a run, which bert4rec train DATASET -o run writes. An exported model is "
+            "for bert4rec recommend model and bert4rec serve model.",
+        ),
+        (
+            "dataset",
+            ["model"],
+            4,
+            "is a dataset; expected an exported model, which bert4rec export RUN writes. A dataset "
+            "is for bert4rec train dataset -o run.",
+        ),
+        ("photos", ["dataset"], 4, "is not a dataset, which bert4rec prepare LOG -o dataset writes."),
+        (
+            "nowhere",
+            ["run"],
+            4,
+            "does not exist; expected a run, which bert4rec train DATASET -o run writes.",
+        ),
+    ],
+)
+def test_a_folder_in_the_place_of_another_is_told_which_command_wants_what(
+    path: str, kinds: list[str], code: int, told: str
+) -> None:
+    error = wrong_folder(Path(path), *kinds)
+    assert as_options(str(error)) == f"{path} {told}"
+    assert error.exit_code == code

@@ -16,9 +16,17 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 
 Manifest = dict[str, Any]
+_MANIFESTS = {"dataset.json": "dataset", "run.json": "run", "model.json": "model"}
+"""The file by which a folder is recognised → its kind."""
+NAMES = {"dataset": "a dataset", "run": "a run", "model": "an exported model", "file": "a file"}
+_WRITER = {
+    "dataset": "`prepare('LOG', 'dataset')`",
+    "run": "`train('DATASET', 'run')`",
+    "model": "`run.export()`",
+}
 
 
 @contextmanager
@@ -144,12 +152,8 @@ def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifes
     Contents are not hashed here, so that opening takes milliseconds whatever the size: `verify_files` does that.
     """
     path = folder / name
-    if not folder.exists():
-        raise NotFoundError(f"{folder} does not exist; expected {_article(kind)}.")
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is a file; expected the folder of {_article(kind)}.")
     if not path.is_file():
-        raise NotFoundError(f"{folder} has no {name}: this is not {_article(kind)}.")
+        raise wrong_folder(folder, kind)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         found, files = manifest["schema"], manifest["files"]
@@ -162,6 +166,42 @@ def read_manifest(folder: Path, name: str, *, kind: str, schema: int) -> Manifes
     for file_name, facts in files.items():
         _check_size(folder / file_name, facts["bytes"])
     return dict(manifest)
+
+
+def kind_of(path: Path) -> str | None:
+    """`dataset`, `run`, `model` or `file`; None for anything else."""
+    if path.is_file():
+        return "file"
+    return next((kind for name, kind in _MANIFESTS.items() if (path / name).is_file()), None)
+
+
+def wrong_folder(path: Path, *kinds: str) -> Bert4RecError:
+    """Why `path` is none of these kinds, and what to do: the step that is missing, or what is for what."""
+    expected = " or ".join(NAMES[kind] for kind in kinds)
+    written = f"{expected}, which {_WRITER[kinds[0]]} writes."
+    shown, found = repr(str(path)), kind_of(path)
+    if not path.exists():
+        return NotFoundError(f"{path} does not exist; expected {written}")
+    if found is None or found in kinds:
+        return NotFoundError(f"{path} is not {written}")
+    told = f"{path} is {NAMES[found]}; expected"
+    if found == "file" and "dataset" in kinds:
+        return UsageError(f"{told} {expected}. Prepare it first: `prepare({shown}, 'dataset')`.")
+    if found == "file":
+        return UsageError(f"{told} {written}")
+    if found == "dataset" and "run" in kinds:
+        return NotFoundError(f"{told} {expected}. Train with it first: `train({shown}, 'run')`.")
+    return NotFoundError(f"{told} {written} {purpose(path, found)}")
+
+
+def purpose(path: Path, kind: str) -> str:
+    """What a folder of this kind is for, in a sentence."""
+    shown = repr(str(path))
+    return {
+        "dataset": f"A dataset is for `train({shown}, 'run')`.",
+        "run": "A run is for `run.evaluate()`, `load(run)` and `run.export()`.",
+        "model": f"An exported model is for `load({shown})` and `serve({shown})`.",
+    }[kind]
 
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
@@ -187,7 +227,3 @@ def _check_size(path: Path, expected: int) -> None:
     found = path.stat().st_size
     if found != expected:
         raise DataError(f"{path} has {found} bytes where {expected} were written. Re-create the folder.")
-
-
-def _article(kind: str) -> str:
-    return f"a {kind} written by bert4rec"

@@ -284,7 +284,7 @@ def test_an_existing_folder_is_refused_before_anything_is_read(tmp_path: Path) -
 
 def test_a_dataset_is_not_taken_for_a_log(tmp_path: Path) -> None:
     prepare(LOG, tmp_path / "d")
-    with pytest.raises(UsageError, match="d is already a dataset"):
+    with pytest.raises(UsageError, match=r"d is a dataset; expected a log\. A dataset is for `train\("):
         prepare(tmp_path / "d", tmp_path / "e")
 
 

@@ -342,6 +342,8 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
         ("bert4rec+", "full"),
         ("POP", "sampled"),
         ("POP", "full"),
+        ("Markov", "sampled"),
+        ("Markov", "full"),
     ]
     assert table["HR@3"].to_list()[1] == found.metrics["full"]["HR@3"]
     assert table["SameList@20"].to_list() == [
@@ -349,13 +351,16 @@ def test_an_evaluation_has_any_cut_off_the_baseline_and_slices(dataset: Dataset,
         found.lists["SameList@20"],
         None,
         found.pop_lists["SameList@20"],
+        None,
+        None,
     ]
+    assert table["MRR"].to_list()[-1] == found.markov["full"]["MRR"]
     assert sum(each["users"] for each in found.slices["full"]["activity"]) == found.users == 29
     assert found.left_out == 1
     assert found.warnings
     assert json.loads(json.dumps(found.as_dict())).keys() == {
         "dataset", "model", "stage", "split", "targets", "repeats", "users", "left_out", "metrics", "lists", "slices",
-        "pop", "pop_lists"
+        "pop", "pop_lists", "markov"
     }  # fmt: skip
     assert list(run.evaluate(k=5, device="cpu").metrics["full"]) == ["HR@5", "NDCG@5", "MRR"]
     for wrong in ((0, 5), 0, "0"):
@@ -387,7 +392,7 @@ def test_all_that_users_do_after_a_date_is_judged_as_one_would_count_it_in_recom
     assert found.metrics["full"]["Precision@5"] == pytest.approx(np.mean(hits) / 5)
     assert found.metrics["full"]["HR@5"] == pytest.approx(np.mean([hit > 0 for hit in hits]))
     assert found.lists["Coverage@5"] == len({item for each in lists for item in each}) / dataset.num_items
-    assert found.to_polars()["protocol"].to_list() == ["full", "full"]
+    assert found.to_polars()["protocol"].to_list() == ["full"] * 3
     assert found.slices["full"].keys() == {"activity"}
     with pytest.raises(UsageError, match="`targets` must be one of 'next', 'all'; found 'some'"):
         run.evaluate(targets="some")  # type: ignore[arg-type]

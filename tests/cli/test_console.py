@@ -54,6 +54,7 @@ def test_one_is_not_many(number: int, words: str) -> None:
         ("`prepare()`", "bert4rec prepare LOG"),
         ("`dataset.save(folder)`", "bert4rec prepare LOG -o FOLDER"),
         ("`load(run)`", "bert4rec recommend RUN"),
+        ("`recommend()`", "bert4rec recommend RUN --history IDS"),
         ("`recommend_user()`", "bert4rec recommend RUN --user ID"),
         ("`recommend_many()`", "bert4rec recommend RUN --input FILE -o FILE"),
         ("Choose another `target`", "Choose another --output"),

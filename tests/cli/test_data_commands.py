@@ -43,7 +43,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["prepare", "LOG"], 2, "--output"),
+        (["prepare", "LOG"], 2, "-o is missing: the folder to write the dataset to"),
         (["prepare", "LOG", "-o", "NEW", "--min-user-actoins", "3"], 2, "Did you mean --min-user-actions"),
         (["prepare", "-o", "NEW"], 2, "SOURCE is required: a file"),
         (["prepare", "LOG", "-o", "OLD"], 2, "--overwrite"),
@@ -57,6 +57,7 @@ def test_results_go_to_stdout_and_messages_to_stderr(tmp_path: Path) -> None:
         ),
         (["prepare", "ml-1m", "-o", "NEW", "--encoding", "klingon"], 2, "the form of ml-1m is known"),
         (["prepare", "ml-1m", "-o", "NEW", "--separator", "::"], 2, "the form of ml-1m is known"),
+        (["prepare", "ml-1m", "-o", "NEW", "--drop-bad-rows"], 2, "the form of ml-1m is known"),
         (
             ["prepare", "LOG", "-o", "NEW", "--separator", "^"],
             3,
@@ -114,6 +115,22 @@ def test_an_impossible_split_leaves_the_old_dataset_alone(tmp_path: Path) -> Non
     assert run.returncode == 3
     assert "The log runs from 2020-09-13" in run.stderr
     assert bert4rec("stats", target).returncode == 0
+
+
+def test_bad_times_are_refused_by_line_or_dropped_with_the_option_that_the_error_names(
+    tmp_path: Path,
+) -> None:
+    log = write_log(tmp_path / "log.csv")
+    log.write_text(log.read_text() + "u0,i7,soon\nu1,i8,later\n")
+    refused = bert4rec("prepare", log, "-o", tmp_path / "d")
+    assert refused.returncode == 3
+    assert f"2 of 38 times in column 'timestamp' cannot be read: 'soon' ({log}:38), 'later' ({log}:39)." in (
+        refused.stderr
+    )
+    assert "bert4rec prepare LOG --drop-bad-rows leaves such rows out." in refused.stderr
+    dropped = bert4rec("prepare", log, "-o", tmp_path / "d", "--drop-bad-rows", "--json")
+    assert json.loads(dropped.stdout)["actions"] == 36
+    assert "--drop-bad-rows dropped 2 of 38 actions, whose time cannot be read: 'soon'" in dropped.stderr
 
 
 def test_line_numbers_are_printed_as_numbers(tmp_path: Path) -> None:

@@ -25,6 +25,23 @@ def test_an_evaluation_shows_the_cut_offs_that_one_wants(
     assert [line.split()[3] for line in table if line.startswith("test, sampled (refit)")] == [expected]
 
 
+def test_beside_the_model_stand_popularity_and_what_follows_the_last_item(
+    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_tiny(make_dataset(random_histories()), tmp_path / "run")
+    evaluate_command(run.path, device="cpu", json=True)
+    found = json.loads(capsys.readouterr().out)
+    evaluate_command(run.path, device="cpu")
+    printed = capsys.readouterr()
+    for name, protocols in (("POP", found["pop"]), ("Markov", found["markov"])):
+        for protocol, metrics in protocols.items():
+            (row,) = (
+                line for line in printed.out.splitlines() if line.startswith(f"test, {protocol} ({name})")
+            )
+            assert row.split()[3:] == [f"{value:.4f}" for value in metrics.values()]
+    assert "Markov: what most often came right after the last item." in " ".join(printed.err.split())
+
+
 def test_many_cut_offs_become_rows_so_that_nothing_is_wider_than_80_columns(
     make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,9 +68,10 @@ def test_all_items_after_the_date_are_asked_for_beside_pop(
     table, _ = capsys.readouterr()
     metrics, lists, _slices = table.split("\n\n")
     rows = {line.split()[0]: line.split()[1:] for line in (metrics + "\n" + lists).splitlines()}
-    assert "bert4rec on tiny, all targets" in table
+    assert "bert4rec on tiny, test, all targets" in table
     for name, value in found["metrics"]["full"].items():
-        assert rows[name] == [f"{value:.4f}", f"{found['pop']['full'][name]:.4f}"]
+        beside = (f"{found[counted]['full'][name]:.4f}" for counted in ("pop", "markov"))
+        assert rows[name] == [f"{value:.4f}", *beside]
     for name in ("Coverage@10", "Popularity@10", "SameList@10"):
         assert rows[name] == [f"{found['lists'][name]:.4f}", f"{found['pop_lists'][name]:.4f}"]
     assert {"Recall@5", "Recall@10", "Precision@5", "Precision@10"} <= rows.keys()

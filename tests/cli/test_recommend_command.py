@@ -84,7 +84,7 @@ def test_a_history_gets_a_table_with_titles(folder: Path, capsys: pytest.Capture
 def test_a_slip_in_an_id_and_a_title_are_answered_by_the_id(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call("recommend", folder / "run", "--history", "itm-3,title of ITEM-14,nothing", "-k", "1")
+    call("recommend", folder / "run", "--history", "item-4,itm-3,title of ITEM-14,nothing", "-k", "1")
     said = " ".join(capsys.readouterr().err.split())
     assert (
         "does not know 'itm-3', 'title of ITEM-14', 'nothing'; skipped. "
@@ -118,9 +118,20 @@ def test_a_dataset_that_dropped_nobody_does_not_say_so(make_dataset: MakeDataset
     assert "fewer than" not in str(caught.value)
 
 
+def test_an_unknown_user_is_answered_in_words_of_the_command_line(folder: Path) -> None:
+    asked = bert4rec("recommend", folder / "run", "--user", "nobody")
+    assert asked.returncode == 4
+    assert asked.stderr == (
+        "Error: Unknown user 'nobody'. A known user is 'user-0'. Users with fewer than 5 actions were dropped by "
+        "bert4rec prepare LOG. Models such as BERT4Rec also answer for a history: use bert4rec recommend RUN "
+        "--history IDS.\n"
+    )
+
+
 def test_json_says_all_that_is_known(folder: Path, ask: Ask) -> None:
-    found = ask(folder / "run", "--history", "nothing", "-k", "2")
-    assert (found["used"], found["unknown_items"], found["fallback"]) == (0, ["nothing"], "popular")
+    found = ask(folder / "run", "--history", "nothing,item-3", "-k", "2")
+    assert (found["used"], found["unknown_items"], found["fallback"]) == (1, ["nothing"], None)
+    assert ask(folder / "run", "--history", "", "-k", "2")["fallback"] == "popular"
     assert [set(item) for item in found["items"]] == [{"item_id", "title", "score"}] * 2
 
 
@@ -151,6 +162,21 @@ def test_what_is_said_to_be_used_is_what_the_model_looks_at(
     call("recommend", folder / model, "--user", "user-5")
     head = capsys.readouterr().out.splitlines()[0]
     assert head.startswith(f"after {used} item" if used else "item ")
+
+
+def test_whoever_asks_for_more_items_than_there_are_is_told_once_how_many_there_are(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "-k 21 is more than the model knows: there are 20 items."
+    for question in (
+        ["--history", "item-3"],
+        ["--user", "user-5", "--json"],
+        ["--input", str(folder / "log.csv"), "-o", str(tmp_path / "out.csv")],
+    ):
+        call("recommend", folder / "run", *question, "-k", "21")
+        assert " ".join(capsys.readouterr().err.split()).count(told) == 1
+    call("recommend", folder / "run", "--history", "item-3", "-k", "20")
+    assert "more than the model knows" not in capsys.readouterr().err
 
 
 def test_everybody_in_a_file(folder: Path, tmp_path: Path, ask: Ask) -> None:
@@ -213,7 +239,21 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
         (["run", "--user", "usr-12"], 4, r"Unknown user 'usr-12'\. Did you mean 'user-12'\?"),
         (["run", "--user", "USER-12"], 4, r"Unknown user 'USER-12'\. Did you mean 'user-12'\?"),
         (["run", "--user", "user-1", "--data", "nowhere"], 4, "nowhere does not exist; expected a dataset"),
-        (["data", "--history", "item-1"], 4, "is not a run"),
+        (
+            ["data", "--history", "item-1"],
+            4,
+            r"data is a dataset; expected a run or an exported model\. Train with it first: `train\('data', 'run'\)`",
+        ),
+        (
+            ["run", "--history", "a,b,c,d,e,f,g"],
+            4,
+            "The model knows no item of --history: 'a', 'b', 'c', 'd', 'e' and 2 more. A known item is 'item-",
+        ),
+        (
+            ["run", "--history", "itm-3", "--json"],
+            4,
+            r"no item of --history: 'itm-3'\. Did you mean item-3 \(Title of item-3\)\? For the most popular items",
+        ),
         (["bpr-mf", "--history", "item-1"], 2, "only for users of its dataset: use `recommend_user"),
     ],
 )
@@ -227,7 +267,7 @@ def test_a_mistake_is_answered_by_what_to_do(
 
 
 def test_popularity_is_shown_as_the_count_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call("recommend", folder / "run", "--history", "nothing", "-k", "1")
+    call("recommend", folder / "run", "--history", "", "-k", "1")
     head, first = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["popular", "id", "actions"]
     actions = pl.read_csv(folder / "log.csv")["item"]

@@ -226,7 +226,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "code", "complaint"),
     [
         ("train NOWHERE -o NEW", 4, "nowhere does not exist; expected a dataset"),
-        ("train LOG -o NEW", 2, "log.csv is a file; expected the folder of a dataset"),
+        ("train LOG -o NEW", 2, "log.csv is a file; expected a dataset. Prepare it first: bert4rec prepare "),
         ("train DATA -o DATA --overwrite", 2, "will not be overwritten"),
         ("train DATA -o NEW --model sasrek", 2, "Unknown model 'sasrek'. Did you mean sasrec?"),
         (

@@ -1,5 +1,7 @@
 """Who is asked what, and what a model may have seen."""
 
+import re
+
 import pytest
 
 from bert4rec.data.leakage import split_warnings
@@ -139,3 +141,13 @@ def test_few_users_are_warned_of_with_how_much_chance_may_do(
     (warning,) = split_warnings(dataset, leave_one_out(dataset))
     assert warning.startswith(f"{told} users are tested")
     assert f"{0.98 / users**0.5:.2f} either way" in warning
+
+
+def test_actions_after_today_are_counted_and_the_latest_is_told(make_dataset: MakeDataset) -> None:
+    year_2190 = 220 * 365 * DAY
+    late = make_dataset([[0, 1, 2], [1, 2, 0]], times=[DAY, 2 * DAY, year_2190, 0, DAY, year_2190 - 1])
+    (warning,) = (each for each in split_warnings(late, leave_one_out(late)) if "after today" in each)
+    assert warning.startswith("2 actions lie after today (UTC), the latest is 2189-11-08. ")
+    assert re.search(r'prepare with `before="\d{4}-\d\d-\d\d"`', warning)
+    past = make_dataset([[0, 1, 2], [1, 2, 0]], times=[0, DAY, 2 * DAY, 0, DAY, 2 * DAY])
+    assert not any("after today" in each for each in split_warnings(past, leave_one_out(past)))

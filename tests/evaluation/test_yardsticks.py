@@ -74,6 +74,7 @@ def test_ranks_are_those_that_the_scores_of_all_items_give(
         ranker = CountingRanker(dataset, end, pairs=pairs)
         assert ranker.ranks(split.valid, "sampled").tolist() == ranks.sampled.tolist()
         assert ranker.ranks(split.valid, "full").tolist() == ranks.full.tolist()
+        assert judge(ranker.score_all, dataset, split, "valid").full.tolist() == ranks.full.tolist()
     criterion = Criterion("NDCG@5", "both")
     values = [criterion.of(metrics_of(ranks, ["NDCG@5"])) for ranks in expected.values()]
     assert Yardsticks.measure(dataset, split, criterion) == Yardsticks(*values)

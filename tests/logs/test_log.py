@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -342,7 +343,7 @@ def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
         (
             "a.csv",
             b"user,item,time\na,1,2024-01-01\nb,2,yesterday\n",
-            r"row 2 \(not counting a header\): 'yesterday' in column 'time'",
+            r"1 of 2 times in column 'time' cannot be read: 'yesterday' \(.*a\.csv:3\)\. Expected ISO dates",
         ),
         (
             "a.csv.gz",
@@ -357,7 +358,7 @@ def test_another_encoding_is_read_when_named(tmp_path: Path) -> None:
         (
             "a.csv",
             b"user,item,time\na,1,1600000000\na,2,1600000001\nb,2,1600000000000\n",
-            r"row 3 \(not counting a header\): '1600000000000'.*it looks like milliseconds since 1970, "
+            r"'1600000000000' \(.*a\.csv:4\).*it looks like milliseconds since 1970, "
             "while the log began with seconds",
         ),
         (
@@ -374,6 +375,45 @@ def test_bad_files_get_an_error_that_says_where(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=complaint):
         read_log([tmp_path / name])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.csv", 'user,item,title,time\n\na,1,"two\nlines",5\n,,,\na,2,,soon\n', "a.csv:6"),
+        ("a.tsv", "a\t1\t1600000000\na\t2\tsoon\n", "a.tsv:2"),
+        (
+            "a.jsonl",
+            '\n{"user": 1, "item": "\\"", "time": 5}\n{"user": 1, "item": 2, "time": "soon"}\n',
+            "a.jsonl:3",
+        ),
+    ],
+)
+def test_a_bad_time_in_a_text_file_is_named_by_its_line(
+    tmp_path: Path, name: str, content: str, place: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    columns = ColumnRequest("1", "2", "3") if name == "a.tsv" else ColumnRequest()
+    with pytest.raises(DataError, match=rf"'soon' \({re.escape(str(tmp_path / place))}\)"):
+        read_log([tmp_path / name], columns)
+
+
+def test_rows_whose_time_cannot_be_read_are_dropped_on_request_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("user,item,time\na,1,soon\na,2,5\n,3,later\na,4,\nb,5,6\n")
+    log = read_log([path], drop_bad_rows=True)
+    assert rows_of(log) == [("a", 2, 5), ("b", 5, 6)]
+    shown = f"'soon' ({path}:2), 'later' ({path}:4)"
+    assert f"`drop_bad_rows=True` dropped 2 of 4 actions, whose time cannot be read: {shown}." in log.notes
+    assert "1 row without time was dropped." in log.notes
+
+
+def test_if_no_time_can_be_read_at_all_the_rows_are_not_to_blame(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,item,time\na,1,31/12/2020\na,2,30/12/2020\n")
+    with pytest.raises(
+        DataError, match=r"2 of 2 times .* The day comes first: pass `time_format=\"%d/%m/%Y\"`\.$"
+    ):
+        read_log([tmp_path / "a.csv"], drop_bad_rows=True)
 
 
 def test_a_large_file_that_is_cut_off_is_named_though_it_begins_well(tmp_path: Path) -> None:

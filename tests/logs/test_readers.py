@@ -182,7 +182,7 @@ def test_rows_whose_lists_do_not_fit_are_named(
     with pytest.raises(DataError, match=rf"log\.{ending}, row 3: 1 items, but 2 times"):
         read_log([write_table(tmp_path / f"log.{ending}", columns)])
     columns["times"] = [["2020-01-01", "2020-01-02"], [], ["yesterday"]]
-    with pytest.raises(DataError, match=rf"log\.{ending}, row 3 .*'yesterday' in column 'times'"):
+    with pytest.raises(DataError, match=rf"'yesterday' \(.*log\.{ending}(, row |:)3\)"):
         read_log([write_table(tmp_path / f"log.{ending}", columns)])
 
 

@@ -13,8 +13,21 @@ from bert4rec.logs.times import TimeReader, format_moment, parse_moment
 NEW_YEAR = 1_577_836_800
 
 
+def read_batch(reader: TimeReader, *values: object) -> list[int | None]:
+    """Times in microseconds; None for what is missing, and for what is not a time."""
+    rows = range(1, len(values) + 1)
+    series = pl.Series(values, strict=False)
+    micros, is_bad = reader.read(series, where="log.csv", rows=rows, place=lambda row: f"log.csv:{row}")
+    return micros.set(is_bad, None).to_list()
+
+
 def read(values: list[object], form: str | None = None) -> list[int | None]:
-    return TimeReader("time", form).read(pl.Series(values, strict=False), where="log.csv").to_list()
+    """Times in microseconds; what is not a time is an error."""
+    reader = TimeReader("time", form)
+    found = read_batch(reader, *values)
+    if reader.bad:
+        raise reader.refusal()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -72,16 +85,16 @@ def test_any_epoch_seconds_are_read_exactly(seconds: list[int]) -> None:
 
 def test_the_unit_found_in_the_first_batch_holds_for_the_next() -> None:
     reader = TimeReader("time")
-    reader.read(pl.Series(["1577836800000"]), where="log.csv")
-    assert reader.read(pl.Series(["5"]), where="log.csv").to_list() == [5_000]
+    read_batch(reader, "1577836800000")
+    assert read_batch(reader, "5") == [5_000]
     assert reader.describe() == "milliseconds since 1970"
 
 
 @pytest.mark.parametrize("value", ["yesterday", "01.02.2020", "2020-13-01", "nan", "Posted July 3"])
-def test_what_is_no_time_is_an_error_with_row_and_value(value: str) -> None:
+def test_what_is_no_time_is_an_error_with_place_and_value(value: str) -> None:
     with pytest.raises(
         DataError,
-        match=rf"log\.csv, row 1 \(not counting a header\): '{value}' in column 'time' is not a time",
+        match=rf"1 of 1 times in column 'time' cannot be read: '{value}' \(log\.csv:1\)\. Expected ",
     ):
         read([value])
 
@@ -116,7 +129,7 @@ def test_fractions_behind_another_mark_have_three_six_or_nine_digits() -> None:
     written = ["2020-01-01 00:00:00,123", "2020-01-01 00:00:00,123456", None, "2020-01-01 00:00:00,123456789"]
     whole = NEW_YEAR * 1_000_000
     assert read([*written], form) == [whole + 123_000, whole + 123_456, None, whole + 123_456]
-    with pytest.raises(DataError, match=r"row 2 .*'2020-01-01 00:00:00,12' in column 'time' is not a time"):
+    with pytest.raises(DataError, match=r"cannot be read: '2020-01-01 00:00:00,12' \(log\.csv:2\)"):
         read([written[0], "2020-01-01 00:00:00,12"], form)
 
 
@@ -127,9 +140,7 @@ def test_a_name_of_a_zone_in_a_format_is_answered_with_what_can_be_read() -> Non
 
 def test_a_value_that_does_not_fit_the_named_format_is_an_error_with_its_row() -> None:
     for value in ("31/02/2020", "2020-01-01", "01/01/2020 10:00"):
-        with pytest.raises(
-            DataError, match=rf"log\.csv, row 2 .*'{value}' .* Expected dates written %d/%m/%Y"
-        ):
+        with pytest.raises(DataError, match=rf"'{value}' \(log\.csv:2\)\. Expected dates written %d/%m/%Y"):
             read(["01/01/2020", value], "%d/%m/%Y")
 
 
@@ -178,21 +189,22 @@ def test_a_date_that_does_not_begin_with_the_year_is_answered_with_its_format(
             f"{NEW_YEAR}000 read as seconds is after 2200; it looks like milliseconds since 1970, while the log "
             "began with seconds since 1970. Write all times in the same way.",
         ),
-        ([NEW_YEAR, NEW_YEAR, "-9999999999"], "It is before 1900. Correct the row"),
+        ([NEW_YEAR, NEW_YEAR, "-9999999999"], "-9999999999 is before 1900."),
         (
             [NEW_YEAR, NEW_YEAR, "2020-01-01"],
-            "The log began with seconds since 1970. Write all times in the same way.",
+            "Expected seconds since 1970. Write all times in the same way.",
         ),
         (
             ["2020-01-01", "2020-01-02", "yesterday"],
             "Dates must begin with the year, as in 2024-01-31; others require a format",
         ),
-        (["2020-01-01", "2020-01-02", "9999-12-31"], "It is after 2200. Correct the row"),
+        (["2020-01-01", "2020-01-02", "9999-12-31"], "9999-12-31 is after 2200."),
         (
             ["2020-01-01 10:00:00 CET"],
             "Names of time zones cannot be read, except UTC and GMT. Write an offset",
         ),
-        (["2020-01-01", "0001-01-01"], "It is before 1900. Correct the row"),
+        (["2020-01-01", "0001-01-01"], "0001-01-01 is before 1900."),
+        (["2020-01-01", "2020-02-30"], "2020-02-30 begins like a date but is none."),
     ],
 )
 def test_a_value_of_another_kind_or_out_of_range_is_told_so(values: list[object], advice: str) -> None:
@@ -203,18 +215,47 @@ def test_a_value_of_another_kind_or_out_of_range_is_told_so(values: list[object]
 
 def test_numbers_among_dates_are_told_by_their_unit() -> None:
     reader = TimeReader("time")
-    reader.read(pl.Series(["2020-01-01"]), where="a.csv")
-    with pytest.raises(
-        DataError, match=r"looks like milliseconds since 1970, while the log began with ISO dates"
-    ):
-        reader.read(pl.Series([f"{NEW_YEAR}000"]), where="b.csv")
+    read_batch(reader, "2020-01-01")
+    assert read_batch(reader, f"{NEW_YEAR}000") == [None]
+    assert "looks like milliseconds since 1970, while the log began with ISO dates" in str(reader.refusal())
 
 
 def test_dates_of_a_file_are_called_so_and_go_with_iso_dates() -> None:
     reader = TimeReader("time")
-    reader.read(pl.Series([datetime(2020, 1, 1, tzinfo=UTC)]), where="a.parquet")
+    read_batch(reader, datetime(2020, 1, 1, tzinfo=UTC))
     assert reader.describe() == "stored as dates"
-    assert reader.read(pl.Series(["2020-01-01"]), where="b.csv").to_list() == [NEW_YEAR * 1_000_000]
+    assert read_batch(reader, "2020-01-01") == [NEW_YEAR * 1_000_000]
+
+
+def test_all_values_that_are_no_times_are_counted_and_the_first_three_are_shown() -> None:
+    reader = TimeReader("time")
+    read_batch(reader, "2020-02-30", "2020-01-01", None, "n/a")
+    read_batch(reader, "2020-01-01", "soon", "later", "2020-01-01")
+    assert (reader.bad, reader.count) == (4, 7)
+    found = "'2020-02-30' (log.csv:1), 'n/a' (log.csv:4), 'soon' (log.csv:2) and 1 more"
+    assert str(reader.refusal()) == (
+        f"4 of 7 times in column 'time' cannot be read: {found}. Expected ISO dates. 2020-02-30 begins like a date but "
+        "is none. `prepare(log, drop_bad_rows=True)` leaves such rows out."
+    )
+
+
+def test_dates_that_do_not_exist_keep_no_other_from_being_read() -> None:
+    written = [
+        "2020-02-30",
+        "2020-01-01T00:00:00Z",
+        "2020-13-01 00:00:00",
+        "2020-01-01",
+        "2020-01-01 00:00:00",
+    ]
+    assert read_batch(TimeReader("time"), *written) == [
+        time and time * 1_000_000 for time in (None, NEW_YEAR, None, NEW_YEAR, NEW_YEAR)
+    ]
+
+
+def test_a_stray_number_among_dates_does_not_make_them_numbers() -> None:
+    reader = TimeReader("time")
+    assert read_batch(reader, "7", "2020-01-01", "2020-01-01") == [None, *[NEW_YEAR * 1_000_000] * 2]
+    assert reader.unit == "iso"
 
 
 def test_nan_in_a_column_of_floats_is_missing() -> None:

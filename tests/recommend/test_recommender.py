@@ -449,7 +449,7 @@ def test_a_model_that_knows_users_refuses_another_dataset(
 
 
 def test_what_is_neither_a_run_nor_a_model_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"is not a run or an exported model"):
+    with pytest.raises(NotFoundError, match=r"is a dataset; expected a run or an exported model"):
         Recommender.load(dataset.folder)
     with pytest.raises(NotFoundError, match=r"does not exist; expected a run or an exported model"):
         Recommender.load(tmp_path / "nowhere")

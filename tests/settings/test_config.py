@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -207,7 +208,9 @@ def test_a_value_of_the_wrong_type_or_size_is_refused_by_name(setting: str, mess
 
 
 CONTRADICTIONS = [
-    ("sasrec", "model.heads=3", "model.dim = 64 must be a multiple of model.heads = 3."),
+    ("sasrec", "model.heads=3", "model.dim = 64 must be a multiple of model.heads = 3, such as 60 or 66."),
+    ("sasrec", "model.dim=65", "model.dim = 65 must be a multiple of model.heads = 2, such as 64 or 68."),
+    ("bert4rec", "model.dim=1", "model.dim = 1 must be a multiple of model.heads = 2, such as 4."),
     ("ncf", "model.layers=8", "model.dim = 64 cannot be halved for model.layers = 8."),
     (
         "bert4rec",
@@ -224,6 +227,17 @@ def test_settings_that_contradict_each_other_are_refused_with_their_values(
     with pytest.raises(UsageError) as refused:
         make_config(model, {}, [setting])
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("model", ["sasrec", "bert4rec", "bert4rec+"])
+@pytest.mark.parametrize(("dim", "heads"), [(65, 2), (64, 3), (5, 4), (130, 12)])
+def test_the_widths_that_are_suggested_instead_of_a_wrong_one_can_be_used(
+    model: str, dim: int, heads: int
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        make_config(model, {}, [f"model.dim={dim}", f"model.heads={heads}"])
+    for width in re.findall(r"\d+", str(refused.value).partition("such as")[2]):
+        make_config(model, {}, [f"model.dim={width}", f"model.heads={heads}"])
 
 
 def test_wrong_settings_are_refused_also_where_python_leaves_out_assertions() -> None:
@@ -426,7 +440,11 @@ def test_a_file_wins_over_the_preset_and_single_settings_win_over_both(
     [
         ("[model]\ndmi = 3", UsageError, "bert4rec has no setting model.dmi. Did you mean model.dim?"),
         ("[modle]\ndim = 3", UsageError, "bert4rec has no setting modle. Did you mean model?"),
-        ("[model]\nheads = 3", UsageError, "model.dim = 64 must be a multiple of model.heads = 3."),
+        (
+            "[model]\nheads = 3",
+            UsageError,
+            "model.dim = 64 must be a multiple of model.heads = 3, such as 60 or 66.",
+        ),
         ("[training]\nsteps = 0.5", UsageError, "training.steps = 0.5: must be a whole number."),
         ("model = 3", UsageError, "model must be a section, such as [model], with keys below it."),
         ("dim 3", DataError, "cannot be read as TOML"),

@@ -39,6 +39,7 @@ def prepare(
     name: str | None = None,
     local_copy: str | Path | None = None,
     like: str | None = None,
+    drop_bad_rows: bool = False,
     after: Moment | None = None,
     before: Moment | None = None,
     drop_duplicates: bool = False,
@@ -91,6 +92,9 @@ def prepare(
         A copy of the named data set, instead of downloading it.
     like
         For "synthetic": the shape of ml-1m, beauty, steam or ml-20m.
+    drop_bad_rows
+        Drop rows whose time cannot be read, instead of refusing the log. Rows without user, item or time are dropped
+        anyway.
     after
         Drop actions before this date.
     before
@@ -161,7 +165,9 @@ def prepare(
         repeats=repeats,
     )
     columns, hints = ColumnRequest.of(user, item, time, title), Hints(encoding, separator, time_format)
-    reader = _Reader(columns, hints, catalogue=items is not None, show=progress, callback=callback)
+    reader = _Reader(
+        columns, hints, drop_bad_rows, catalogue=items is not None, show=progress, callback=callback
+    )
     read = reader.read(source, local_copy, like, seed)
     log = read.log
     if items is not None:
@@ -208,6 +214,7 @@ class _Reader:
 
     columns: "ColumnRequest"
     hints: "Hints"
+    drop_bad_rows: bool
     catalogue: bool
     """Whether `items` was passed, which `encoding` may be for."""
     show: bool | None
@@ -242,10 +249,11 @@ class _Reader:
     def _refuse_form(self, name: str) -> None:
         """A catalogue can be joined to any data; the rest describes logs whose form is unknown."""
         encoding = None if self.catalogue else self.hints.encoding
-        if any((*vars(self.columns).values(), encoding, self.hints.separator, self.hints.time_format)):
+        written = (encoding, self.hints.separator, self.hints.time_format, self.drop_bad_rows)
+        if any((*vars(self.columns).values(), *written)):
             raise UsageError(
-                "`user`, `item`, `time`, `title`, `time_format`, `separator` and `encoding` are for files and frames; "
-                f"the form of {name} is known."
+                "`user`, `item`, `time`, `title`, `time_format`, `drop_bad_rows`, `separator` and `encoding` are for "
+                f"files and frames; the form of {name} is known."
             )
 
     def _frame(self, frame: Frame) -> _Read:
@@ -256,20 +264,28 @@ class _Reader:
             raise UsageError("`separator` and `encoding` are for files, not for frames.")
         with progress_bar("Reading", "rows", self.show, self.callback) as report:
             log = read_frame(
-                LogFrame.of(frame, "source"), self.columns, self.hints.time_format, progress=report
+                LogFrame.of(frame, "source"),
+                self.columns,
+                self.hints.time_format,
+                drop_bad_rows=self.drop_bad_rows,
+                progress=report,
             )
         kind = type(frame)
         return _Read(log, "log", {"frame": f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"})
 
     def _files(self, paths: Sequence[str | Path]) -> _Read:
+        from bert4rec.artefact import NAMES, kind_of, purpose
         from bert4rec.logs.log import read_log
         from bert4rec.sources.named import SOURCES
 
-        if dataset := next((path for path in paths if (Path(path) / MANIFEST).is_file()), None):
-            raise UsageError(f"{dataset} is already a dataset. Expected a log.")
+        for path in map(Path, paths):
+            if (kind := kind_of(path)) not in (None, "file"):
+                raise UsageError(f"{path} is {NAMES[kind]}; expected a log. {purpose(path, kind)}")
         try:
             with progress_bar("Reading", "rows", self.show, self.callback) as report:
-                log = read_log(paths, self.columns, self.hints, progress=report)
+                log = read_log(
+                    paths, self.columns, self.hints, drop_bad_rows=self.drop_bad_rows, progress=report
+                )
         except NotFoundError as error:
             near = get_close_matches(str(paths[0]), (*SOURCES, SYNTHETIC), n=1)
             hint = f" Did you mean the data set {near[0]}?" if near else ""

@@ -13,7 +13,8 @@ from types import FrameType
 from cyclopts import App, CycloptsError
 
 from bert4rec import __version__
-from bert4rec.cli.console import complain, messages
+from bert4rec.cli.console import complain, messages, this_command
+from bert4rec.cli.options import explain
 from bert4rec.cli.process import end_in_time, share_the_machine
 from bert4rec.errors import Bert4RecError, is_out_of_memory
 
@@ -22,7 +23,7 @@ def _in_one_style(error: CycloptsError) -> str:
     """A mistake on the command line, printed as all other errors are."""
     from rich.markup import escape
 
-    return f"[bold red]Error:[/] {escape(str(error))}"
+    return f"[bold red]Error:[/] {escape(explain(error, this_command()))}"
 
 
 app = App(

@@ -31,7 +31,10 @@ def evaluate_command(
     device: str = "auto",
     json: Flag = False,
 ) -> None:
-    """Evaluate a run beside POP: both protocols, by slices of users and items, and what it recommends as a whole.
+    """Evaluate a run: both protocols, by slices of users and items, and what it recommends as a whole.
+
+    Beside it stands what counting reaches: the most popular items (POP), and what most often came right after the last
+    item (Markov).
 
     Validation items are ranked by the model that never saw them, test items by the final one. The rank of
     every user's target is kept in the run's folder.
@@ -85,6 +88,7 @@ def evaluate_command(
         if slices := {protocol: each[kind] for protocol, each in found.slices.items() if kind in each}:
             _print_slices(title, slices, shown)
     say(
+        "POP: the most popular items. Markov: what most often came right after the last item. "
         "Coverage: the share of all items that somebody is offered. Popularity: the share of all items that are less "
         "popular than an offered one, on average. SameList: the share of users who are offered the most common list."
     )
@@ -200,15 +204,19 @@ def _print_metrics(found: Evaluation) -> None:
     """As `print_results` does, if that is not too wide; otherwise a row for each metric."""
     names = list(found.metrics["full"])
     if found.targets == "next" and len(names) <= MOST_COLUMNS:
-        print_results([found.as_dict(), {"stage": "POP", "split": found.split, "metrics": found.pop}])
+        beside = {"POP": found.pop, "Markov": found.markov}
+        counted = [
+            {"stage": name, "split": found.split, "metrics": metrics} for name, metrics in beside.items()
+        ]
+        print_results([found.as_dict(), *counted])
         return
     columns = {
-        f"{found.split}, {protocol}\n({stage})": values
-        for stage, metrics in ((found.stage, found.metrics), ("POP", found.pop))
+        f"{protocol}\n({stage})": values
+        for stage, metrics in ((found.stage, found.metrics), ("POP", found.pop), ("Markov", found.markov))
         for protocol, values in metrics.items()
     }
     asked = ", all targets" if found.targets == "all" else ""
-    _print_rows(f"{found.model} on {found.dataset}{asked}", columns, names)
+    _print_rows(f"{found.model} on {found.dataset}, {found.split}{asked}", columns, names)
 
 
 def _print_rows(title: str, columns: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> None:

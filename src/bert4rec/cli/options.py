@@ -1,18 +1,23 @@
-"""Parameters of the library as options of the command line, for printing.
+"""Options of the command line: parameters of the library written as options, and options that are wrong.
 
 Messages of the library name parameters and calls in backticks: `time`, `overwrite=True`,
 `split="time", test_from=0.9`, `run.evaluate(split="valid")`. Here they become what one types in a shell.
 Anything else in backticks stays as it is.
+
+An option that was forgotten, or that only exists elsewhere, is answered by what to write.
 """
 
 import ast
 import re
 import shlex
 
+from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError
+
 _SAME_NAME = frozenset(
     re.findall(
         r"\w+",
-        "after allow any_code api_key_file before compile config data data_folder deny device drop_duplicates "
+        "after allow any_code api_key_file before compile config data data_folder deny device drop_bad_rows "
+        "drop_duplicates "
         "drop_repeats dry_run encoding exclude_seen history host int8 items jobs k k_core keep_runs like metric "
         "min_item_actions min_user_actions minutes model name negatives overwrite plot port preset protocol quick "
         "refit repeats results resume samples seed seeds select_by separator split store targets test test_from "
@@ -43,6 +48,7 @@ _COMMANDS = {
     "run.export": "export RUN",
     "run.refit": "refit RUN -o FOLDER",
     "load": "recommend RUN",
+    "recommend": "recommend RUN --history IDS",
     "recommend_user": "recommend RUN --user ID",
     "recommend_many": "recommend RUN --input FILE -o FILE",
     "recommend_file": "recommend RUN --input FILE -o FILE",
@@ -52,6 +58,40 @@ _COMMANDS = {
     "report": "report",
 }
 """Function or method → the command that calls it, and its arguments."""
+
+_WRITES = {
+    "prepare": ("dataset", "dataset"),
+    "train": ("run", "run"),
+    "refit": ("new run", "final-run"),
+    "tune": ("search", "search"),
+    "export": ("model", "model"),
+}
+"""Command → what it writes, and what the folder may be called."""
+_SETTING_OF = {
+    "epochs": "training.steps",
+    "num-epochs": "training.steps",
+    "max-steps": "training.steps",
+    "iterations": "training.steps",
+    "lr": "training.learning_rate",
+    "bs": "training.batch_size",
+    "wd": "training.weight_decay",
+    "warmup": "training.warmup_steps",
+    "early-stopping": "training.patience",
+    "hidden-size": "model.dim",
+    "hidden-dim": "model.dim",
+    "embedding-dim": "model.dim",
+    "d-model": "model.dim",
+    "num-layers": "model.layers",
+    "n-layers": "model.layers",
+    "num-heads": "model.heads",
+    "n-heads": "model.heads",
+    "max-len": "model.max_length",
+    "maxlen": "model.max_length",
+    "seq-len": "model.max_length",
+    "dropout": "model.hidden_dropout",
+    "mask-prob": "objective.mask_probability",
+}
+"""Names of options that people know from elsewhere → the setting that does it."""
 
 
 def as_options(text: str) -> str:
@@ -121,3 +161,38 @@ def _option(parameter: str) -> str | None:
     if parameter in _SAME_NAME:
         return f"--{parameter.replace('_', '-')}"
     return _OTHER_NAME.get(parameter)
+
+
+def explain(error: CycloptsError, program: str) -> str:
+    """A mistake on the command line of `program` in a sentence, and what to do."""
+    if isinstance(error, MissingArgumentError) and "-o" in _names(error):
+        return _explain_output(error, program)
+    if isinstance(error, UnknownOptionError) and (setting := _setting_for(error)):
+        option = (error.token.keyword or "").partition("=")[0]
+        return f"Unknown option: {option}. Use --set {setting}=…; `{program} settings` lists all settings."
+    return str(error)
+
+
+def _explain_output(error: MissingArgumentError, program: str) -> str:
+    given = [word for word in error.root_input_tokens or () if word not in _names(error)]
+    what, folder = _WRITES[given[0]]
+    example = shlex.join([*given, "-o", folder])
+    return f"-o is missing: the folder to write the {what} to. For example: {program} {example}"
+
+
+def _names(error: MissingArgumentError) -> tuple[str, ...]:
+    return () if error.argument is None else error.argument.names
+
+
+def _setting_for(error: UnknownOptionError) -> str | None:
+    """The setting that an option is meant for, by a name that is known here or by its own."""
+    if not any("--set" in argument.names for argument in error.argument_collection):
+        return None
+    from bert4rec.settings.config import list_settings
+    from bert4rec.settings.sections import DEFAULT_MODEL
+
+    word = (error.token.keyword or "").partition("=")[0].lstrip("-").replace("_", "-")
+    by_name = {
+        each.key.partition(".")[2].replace("_", "-"): each.key for each in list_settings(DEFAULT_MODEL)
+    }
+    return _SETTING_OF.get(word) or by_name.get(word)

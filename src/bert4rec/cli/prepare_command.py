@@ -47,6 +47,9 @@ class ColumnOptions:
 class FilterOptions:
     """Which actions are kept."""
 
+    drop_bad_rows: Flag = False
+    """Drop rows whose time cannot be read, instead of refusing the log. Rows without user, item or time are dropped
+    anyway."""
     after: str | None = None
     """Drop actions before this date."""
     before: str | None = None

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from bert4rec.api.runs import load
 from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.cli.prepare_command import Flag
-from bert4rec.errors import UsageError
+from bert4rec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from bert4rec.recommend.answers import Recommendation
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_HINTS = 3
 """How many unknown items get a hint at what was meant. More of them mean another catalogue, not a typing error."""
+MOST_NAMED = 5
+"""How many items are named if all are unknown."""
 
 
 def recommend_command(
@@ -47,8 +49,9 @@ def recommend_command(
 ) -> None:
     """Recommend items: for a history, for a user of the dataset, or for everybody in a file.
 
-    Give one of --history, --user and --input. Unknown items are skipped and named; if nothing of a history is
-    known, the most popular items are recommended, with a warning.
+    Give one of --history, --user and --input. Unknown items are skipped and named. If nothing of --history is known,
+    that is an error; with an empty one ('') the most popular items are recommended, and so they are, with a warning, to
+    users of --input of whom nothing is known.
 
     Parameters
     ----------
@@ -138,6 +141,7 @@ def recommend_command(
         except KeyboardInterrupt:
             say("What is finished is kept: the same command continues from here.")
             raise
+        _say_if_too_many(k, recommender.catalogue)
         _print_tally(tally, output, recommender.catalogue)
         return
     recommender = load(model, device=device, threads=threads)
@@ -147,9 +151,11 @@ def recommend_command(
             user, k, dataset=data, exclude_seen=exclude_seen, allow=allowed, deny=denied
         )
     else:
-        found = recommender.recommend(
-            _ids(history) or [], k, exclude_seen=exclude_seen, allow=allowed, deny=denied
-        )
+        items = _ids(history) or []
+        found = recommender.recommend(items, k, exclude_seen=exclude_seen, allow=allowed, deny=denied)
+        if items and found.fallback:
+            raise _nothing_known(items, recommender.catalogue)
+    _say_if_too_many(k, recommender.catalogue)
     if json:
         print_json(asdict(found))
     else:
@@ -169,13 +175,30 @@ def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
     say(f"Wrote {output}: {count(tally.users, 'user')}.")
 
 
+def _say_if_too_many(k: int, catalogue: "Catalogue") -> None:
+    if k > len(catalogue):
+        say(f"-k {k} is more than the model knows: there are {count(len(catalogue), 'item')}.")
+
+
+def _nothing_known(items: Sequence[str], catalogue: "Catalogue") -> NotFoundError:
+    more = f" and {len(items) - MOST_NAMED:,} more" if len(items) > MOST_NAMED else ""
+    hint = _hint(items, catalogue) or f" A known item is {catalogue.id_of(1)!r}."
+    return NotFoundError(
+        f"The model knows no item of --history: {', '.join(map(repr, items[:MOST_NAMED]))}{more}.{hint} For the most "
+        "popular items, use --history ''."
+    )
+
+
 def _warn_of_unknown(ids: Sequence["Id"], catalogue: "Catalogue") -> None:
-    if not ids:
-        return
+    if ids:
+        warn(f"The model does not know {', '.join(map(repr, ids))}; skipped.{_hint(ids, catalogue)}")
+
+
+def _hint(ids: Sequence["Id"], catalogue: "Catalogue") -> str:
+    """What was probably meant by unknown ids."""
     near = filter(None, map(catalogue.near, map(str, ids[:MOST_HINTS])))
     meant = " and ".join(dict.fromkeys(map(catalogue.describe, near)))
-    hint = f" Did you mean {meant}?" if meant else ""
-    warn(f"The model does not know {', '.join(map(repr, ids))}; skipped.{hint}")
+    return f" Did you mean {meant}?" if meant else ""
 
 
 def _print(found: "Recommendation", catalogue: "Catalogue") -> None:

@@ -170,7 +170,7 @@ def _time_left(found: "Reproduction") -> timedelta:
 
 
 def _this_call() -> str:
-    return shlex.join([this_command(), *sys.argv[1:]])
+    return f"{this_command()} {shlex.join(sys.argv[1:])}"
 
 
 class Board:

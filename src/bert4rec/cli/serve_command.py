@@ -61,4 +61,6 @@ def serve_command(
         )
     except UsageError as error:
         export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])
-        raise UsageError(str(error).replace("`run.export()`", export)) from error
+        raise UsageError(
+            str(error).replace("Create one with `run.export()`", f"Create one with {export}")
+        ) from error

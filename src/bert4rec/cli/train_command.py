@@ -217,7 +217,8 @@ def _command_to_go_on(dataset: Path, output: Path, values: "dict[str, Any]", fla
     """With what does not decide the outcome as it was; the rest is in the run's folder."""
     options = [str(word) for option, value in values.items() if value for word in (option, value)]
     options += [flag for flag, is_set in flags.items() if is_set]
-    return shlex.join([this_command(), "train", str(dataset), "-o", str(output), "--resume", *options])
+    words = ["train", str(dataset), "-o", str(output), "--resume", *options]
+    return f"{this_command()} {shlex.join(words)}"
 
 
 class Heartbeat:

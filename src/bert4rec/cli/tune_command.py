@@ -78,7 +78,7 @@ def tune_command(
     }
     words = [str(word) for option, value in options.items() if value for word in (option, value)]
     words += [flag for flag, is_set in {"--no-compile": not compile_step, "--json": json}.items() if is_set]
-    again = shlex.join([this_command(), "tune", str(dataset), "-o", str(output), "--resume", *words])
+    again = f"{this_command()} {shlex.join(['tune', str(dataset), '-o', str(output), '--resume', *words])}"
 
     def last_words() -> str:
         if not (output / SETTINGS).exists():
@@ -126,7 +126,7 @@ def tune_command(
         str(found.file),
     ]
     train += ["--select-by", found.select_by] if found.select_by else []
-    say(f"Wrote {found.file} and {found.figure}. Train with:\n  {shlex.join([this_command(), *train])}")
+    say(f"Wrote {found.file} and {found.figure}. Train with:\n  {this_command()} {shlex.join(train)}")
 
 
 class SearchLine:

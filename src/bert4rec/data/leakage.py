@@ -1,9 +1,12 @@
 """What to know before trusting numbers on a split: warnings, each with a count."""
 
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Split, Targets
+from bert4rec.logs.times import format_moment, parse_moment
 
 FEW_USERS = 500
 """With fewer, chance alone moves a hit rate by several points either way; with a fifth as many, by ten."""
@@ -15,7 +18,7 @@ DAY = 86_400 * 1_000_000
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     """One sentence for each way in which this split flatters or handicaps a model on this dataset."""
-    checks = [_duplicates, _no_real_times, _repeated_targets]
+    checks = [_duplicates, _no_real_times, _after_today, _repeated_targets]
     if len(split.test):
         checks += [_future_popularity, _items_only_in_test, _ties_across_cut]
     found = [check(dataset, split) for check in checks]
@@ -76,6 +79,21 @@ def _no_real_times(dataset: Dataset, _split: Split) -> str | None:
     return (
         "All times lie on the first day of 1970: the time column may hold something else, or another unit. Choose the "
         "right column with `time`."
+    )
+
+
+def _after_today(dataset: Dataset, _split: Split) -> str | None:
+    if dataset.times is None:
+        return None
+    tomorrow = str(datetime.now(UTC).date() + timedelta(days=1))
+    late = int(np.count_nonzero(dataset.times >= parse_moment(tomorrow)))
+    if not late:
+        return None
+    lie = "1 action lies" if late == 1 else f"{late:,} actions lie"
+    latest = format_moment(int(dataset.times.max()))
+    return (
+        f"{lie} after today (UTC), the latest is {latest}. Check the times, or leave such actions out: prepare with "
+        f'`before="{tomorrow}"`.'
     )
 
 

@@ -15,8 +15,9 @@ from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import Metrics, Slices, judge, metrics_of, rows_per_batch, slices_of
 from bert4rec.evaluation.lists import TopLists, list_metrics
 from bert4rec.evaluation.metrics import metrics_at, summarise
-from bert4rec.evaluation.protocol import Ranks, Scorer, Scores, rank_target_sets
+from bert4rec.evaluation.protocol import PROTOCOLS, Ranks, Scorer, Scores, rank_target_sets
 from bert4rec.evaluation.slices import slice_by_activity
+from bert4rec.evaluation.yardsticks import CountingRanker
 from bert4rec.progress import Report
 
 
@@ -80,6 +81,14 @@ class Exam:
             metrics = metrics_of(ranks, names)
             slices = slices_of(ranks, self.dataset, self.split, self.part, names)
         return Judged(metrics, slices, list_metrics(top.lists(), self.cutoffs, self._item_counts), ranks)
+
+    def judge_markov(self) -> Metrics:
+        """How counting what follows the last item did. Next items are ranked without a score of every item."""
+        ranker = CountingRanker(self.dataset, self.split.training_end(self.part), pairs=True)
+        if self.sets:
+            return self._judge_sets(ranker.score_all, self.sets, "cpu")[0]
+        ranks = (ranker.ranks(self.asked, protocol, self.candidates) for protocol in PROTOCOLS)
+        return metrics_of(Ranks(*ranks), metrics_at(self.cutoffs))
 
     def _judge_sets(self, scorer: Scorer, sets: TargetSets, device_type: str) -> tuple[Metrics, Slices]:
         """In full ranking, and by activity alone: the items of one user are of different popularity."""

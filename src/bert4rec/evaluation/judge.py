@@ -41,7 +41,7 @@ Slices = dict[str, dict[str, list[dict[str, Any]]]]
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Tabular):
-    """How good a run is on one part of its dataset, beside POP.
+    """How good a run is on one part of its dataset, beside POP and a Markov chain.
 
     As a table, it has a row for each model and protocol and a column for each metric.
     """
@@ -69,6 +69,8 @@ class Evaluation(Tabular):
     """The metrics of recommending the most popular items to everybody."""
     pop_lists: dict[str, float]
     """The same as `lists`, of recommending the most popular items."""
+    markov: Metrics
+    """The metrics of recommending what most often came right after the last item, a Markov chain of first order."""
     warnings: list[str] = field(default_factory=list)
     """Why these numbers say little, if they do."""
 
@@ -85,7 +87,12 @@ class Evaluation(Tabular):
         """
         import polars as pl
 
-        models = ((self.model, self.metrics, self.lists), ("POP", self.pop, self.pop_lists))
+        unknown = dict.fromkeys(self.lists)
+        models = (
+            (self.model, self.metrics, self.lists),
+            ("POP", self.pop, self.pop_lists),
+            ("Markov", self.markov, unknown),
+        )
         return pl.DataFrame(
             [
                 {
@@ -94,7 +101,7 @@ class Evaluation(Tabular):
                     "protocol": protocol,
                     "users": self.users,
                     **found,
-                    **(lists if protocol == "full" else dict.fromkeys(lists)),
+                    **(lists if protocol == "full" else unknown),
                 }
                 for model, metrics, lists in models
                 for protocol, found in metrics.items()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories, histories_before, training_histories
+from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import Split, Targets
 from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.metrics import summarise
@@ -81,10 +82,12 @@ class CountingRanker:
         pairs = items[:-1].astype(np.int64) * self._stride + items[1:]
         return np.asarray(pairs[is_followed])
 
-    def ranks(self, targets: Targets, protocol: Protocol) -> NDArray[np.int32]:
+    def ranks(
+        self, targets: Targets, protocol: Protocol, candidates: NegativeKind = "popularity"
+    ) -> NDArray[np.int32]:
         """The rank of every target, as `rank_targets` finds it from the scores of all items."""
         if protocol == "sampled":
-            negatives = self._dataset.negatives("popularity")
+            negatives = self._dataset.negatives(candidates)
             return rank_among_negatives(self._scores, self._dataset, targets, negatives=negatives)
         histories = histories_before(self._dataset, targets.users, targets.positions)
         answers = self._dataset.sequences[targets.positions].astype(np.int64)
@@ -92,6 +95,14 @@ class CountingRanker:
         blocks = np.split(np.arange(len(targets)), np.flatnonzero(np.diff(rivals // RIVALS_AT_ONCE)) + 1)
         ranks = [self._rank_among_all(histories[rows], answers[rows]) for rows in blocks]
         return np.concatenate(ranks).astype(np.int32)
+
+    def score_all(self, _users: NDArray[np.int64], histories: Histories) -> NDArray[np.float64]:
+        """The scores of all items, [users, items + 1] with padding first: a `Scorer`."""
+        newest = self._newest(histories)
+        scores = np.tile(self._popularity, (len(newest), 1))
+        rows, pairs = self._pairs_after(newest).flat()
+        scores[rows, self._keys[pairs] - newest[rows]] += self._counts[pairs]
+        return scores
 
     def _rank_among_all(self, histories: Histories, answers: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many other items score at least as high as each answer."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -12,7 +13,15 @@ from numpy.typing import NDArray
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
 from bert4rec.logs.files import Hints, ends_in_times, names_columns, without_header
-from bert4rec.logs.readers import LINES, LogFrame, LogSource, column_types, declares_text, read_frames
+from bert4rec.logs.readers import (
+    LINES,
+    LogFrame,
+    LogSource,
+    column_types,
+    declares_text,
+    place_of_row,
+    read_frames,
+)
 from bert4rec.logs.times import TimeReader
 from bert4rec.logs.unpack import open_files
 from bert4rec.progress import ProgressCallback
@@ -55,12 +64,14 @@ def read_log(
     columns: ColumnRequest = ColumnRequest(),
     hints: Hints = Hints(),
     *,
+    drop_bad_rows: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Log:
     """Read all files that `sources` names, one after the other, as one log."""
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         files = open_files(sources, Path(scratch), hints)
-        return read_parts(plan(files, columns), hints.time_format, progress)
+        parts = plan(files, columns)
+        return read_parts(parts, hints.time_format, drop_bad_rows=drop_bad_rows, progress=progress)
 
 
 def read_frame(
@@ -68,10 +79,11 @@ def read_frame(
     columns: ColumnRequest = ColumnRequest(),
     time_format: str | None = None,
     *,
+    drop_bad_rows: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Log:
     """Read a table in memory as a log."""
-    return read_parts(plan([frame], columns), time_format, progress)
+    return read_parts(plan([frame], columns), time_format, drop_bad_rows=drop_bad_rows, progress=progress)
 
 
 def plan(files: Sequence[LogSource], request: ColumnRequest) -> list[Part]:
@@ -88,9 +100,13 @@ def plan(files: Sequence[LogSource], request: ColumnRequest) -> list[Part]:
 
 
 def read_parts(
-    parts: Sequence[Part], time_format: str | None = None, progress: ProgressCallback | None = None
+    parts: Sequence[Part],
+    time_format: str | None = None,
+    *,
+    drop_bad_rows: bool = False,
+    progress: ProgressCallback | None = None,
 ) -> Log:
-    """Read files or a frame as one log."""
+    """Read files or a frame as one log. Rows whose time cannot be read are an error, or are dropped and counted."""
     timed, timeless = (
         [part.file.shown for part in parts if bool(part.choice.time) is has_time]
         for has_time in (True, False)
@@ -107,10 +123,18 @@ def read_parts(
     text_ids = frozenset(role for part in parts for role in part.text_ids)
     times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
     log = encode(_frames(parts, times), text_ids=text_ids, progress=progress)
+    # If no time at all can be read, it is not the rows that are bad.
+    if times and times.bad and (not drop_bad_rows or times.bad == times.count):
+        raise times.refusal()
     notes = [f"Read {len(parts):,} files."] if len(parts) > 1 else []
     notes += list(dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts))
     if times and times.unit:
         notes.append(f"Times are {times.describe()}.")
+    if times and times.bad:
+        notes.append(
+            f"`drop_bad_rows=True` dropped {times.bad:,} of {times.count:,} actions, whose time cannot be read: "
+            f"{times.describe_bad()}."
+        )
     return replace(log, notes=[*notes, *log.notes])
 
 
@@ -243,7 +267,10 @@ def _with_time(request: ColumnRequest, columns: Sequence[str]) -> ColumnRequest:
 
 
 def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.DataFrame]":
-    """All rows with ids as text, times in microseconds, and no blanks around ids and titles."""
+    """All rows with ids as text, times in microseconds, and no blanks around ids and titles.
+
+    Rows whose time cannot be read are left out; `times` counts them.
+    """
     for part in parts:
         first_row = 1
         for frame in read_frames(part.file, part.choice):
@@ -251,9 +278,10 @@ def _frames(parts: Sequence[Part], times: TimeReader | None) -> "Iterator[pl.Dat
                 ids_as_text(frame[role], part.file.shown) for role in ("user", "item")
             )
             if times:
-                rows = frame["row"] if part.choice.lists else None
-                micros = times.read(frame["time"], where=part.file.shown, first_row=first_row, rows=rows)
-                as_text = as_text.with_columns(micros.alias("time"))
+                rows = frame["row"] if part.choice.lists else range(first_row, first_row + frame.height)
+                place = partial(place_of_row, part.file)
+                micros, is_bad = times.read(frame["time"], where=part.file.shown, rows=rows, place=place)
+                as_text = as_text.with_columns(micros.alias("time")).filter(~is_bad)
             yield trim_titles(as_text)
             first_row += frame.height
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from bert4rec.errors import DataError
@@ -113,6 +114,15 @@ def read_columns(file: LogSource, names: Sequence[str]) -> "pl.DataFrame":
         return _scan(file).select(names).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _explain(file, error) from error
+
+
+def place_of_row(file: LogSource, row: int) -> str:
+    """Where the row with this number, from 1, stands: by line in a text file, by number elsewhere."""
+    if file.format not in ("csv", "jsonl"):
+        return f"{file.shown}, row {row}"
+    headers = int(file.format == "csv" and file.has_header)
+    line = next(islice(_lines_of_rows(file), headers + row - 1, None))
+    return f"{file.shown}:{line}"
 
 
 def _scan(file: LogSource, choice: ColumnChoice | None = None) -> "pl.LazyFrame":
@@ -273,6 +283,16 @@ def _bad_csv_row(file: LogFile) -> DataError | None:
                 return DataError(f"{file.shown}:{number}: expected {fields}, found {found}.")
         inside_quotes ^= quotes % 2 == 1
     return None
+
+
+def _lines_of_rows(file: LogFile) -> Iterator[int]:
+    """The line in which each row begins: blank ones hold none, and quoted fields may span several."""
+    quote = file.quote if file.format == "csv" else None
+    blank, inside_quotes = f"{file.separator} \t\r\ufeff", False
+    for number, line in _numbered_lines(file):
+        if not inside_quotes and line.strip(blank):
+            yield number
+        inside_quotes ^= quote is not None and line.count(quote) % 2 == 1
 
 
 def _bad_json_line(file: LogFile) -> DataError | None:

@@ -4,6 +4,7 @@ Here they become microseconds since 1970, UTC.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ EPOCH_RANGES = {
 }
 """Unit → the smallest and the largest number that, alone, is read as a time since 1970 in it."""
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
+MOST_EXAMPLES = 3
+"""How many values that are not times are shown."""
 
 
 _NUMERIC_DATE = re.compile(
@@ -43,6 +46,12 @@ class TimeReader:
         self._form = None if form is None else check_time_format(form)
         self.unit: str | None = form
         """`dates`, `iso`, `yyyymmdd`, a unit, or the user's format; None before the first value is seen."""
+        self.count = 0
+        """How many values were read, without the missing ones."""
+        self.bad = 0
+        """How many of them are not times."""
+        self._examples: list[str] = []
+        self._advice = ""
 
     def describe(self) -> str:
         """How times are written, for messages."""
@@ -51,11 +60,16 @@ class TimeReader:
         return f"dates written {self.unit}" if self._form else usual
 
     def read(
-        self, values: "pl.Series", *, where: str, first_row: int = 1, rows: "pl.Series | None" = None
-    ) -> "pl.Series":
-        """Int64 microseconds; missing stays missing. The first value that is not a time is an error.
+        self,
+        values: "pl.Series",
+        *,
+        where: str,
+        rows: "Sequence[int] | pl.Series",
+        place: Callable[[int], str],
+    ) -> "tuple[pl.Series, pl.Series]":
+        """Int64 microseconds, where missing stays missing, and which values are not times, which are counted.
 
-        `rows` are the rows of the source that the values come from, if not one after the other from `first_row`.
+        `rows` are the rows of the source that the values come from; `place` says for people where a row stands.
         """
         import polars as pl
 
@@ -74,17 +88,28 @@ class TimeReader:
         if self.unit is None and len(present):
             self.unit = _guess_unit(present)
         if not len(present):
-            return pl.Series([None] * len(values), dtype=pl.Int64)
+            return pl.Series([None] * len(values), dtype=pl.Int64), values.is_not_null()
         micros = self._parse(values, where)
-        bad = values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
-        if bad.any():
-            place = int(bad.arg_max() or 0)
-            row = first_row + place if rows is None else rows[place]
-            raise DataError(
-                f"{where}, row {row} (not counting a header): {values[place]!r} in column {self.column!r} "
-                f"is not a time. Expected {self.describe()}. {self._advice(values[place], micros[place])}"
-            )
-        return micros
+        is_bad = values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
+        self.count += len(present)
+        self.bad += int(is_bad.sum())
+        for index in is_bad.arg_true()[: MOST_EXAMPLES - len(self._examples)]:
+            self._advice = self._advice or self._advise(values[index], micros[index])
+            self._examples.append(f"{values[index]!r} ({place(rows[index])})")
+        return micros, is_bad
+
+    def describe_bad(self) -> str:
+        """The first values that are not times, and where they stand."""
+        rest = self.bad - len(self._examples)
+        return ", ".join(self._examples) + (f" and {rest:,} more" if rest else "")
+
+    def refusal(self) -> DataError:
+        """What is wrong with the values that are not times, and what to do."""
+        drop = " `prepare(log, drop_bad_rows=True)` leaves such rows out." if self.bad < self.count else ""
+        return DataError(
+            f"{self.bad:,} of {self.count:,} times in column {self.column!r} cannot be read: {self.describe_bad()}. "
+            f"Expected {self.describe()}. {self._advice}{drop}"
+        )
 
     def _parse(self, values: "pl.Series", where: str) -> "pl.Series":
         if self._form is None:
@@ -95,7 +120,7 @@ class TimeReader:
             )
         return _parse_format(values, self._form)
 
-    def _advice(self, value: object, micros: int | None) -> str:
+    def _advise(self, value: object, micros: int | None) -> str:
         """What may be wrong with a value that is not a time, or with a time (`micros`) that is out of range."""
         import polars as pl
 
@@ -109,15 +134,17 @@ class TimeReader:
             return f"{value} {read_as}looks like {looks} since 1970, while {began}"
         if micros is not None:
             outside = "after 2200" if micros > LATEST else "before 1900"
-            return f"It is {outside}. Correct the row, or leave its time empty: such rows are dropped and counted."
+            return f"{value} is {outside}."
         if self.unit not in ("dates", "iso"):
-            return began[0].upper() + began[1:]
+            return "Write all times in the same way."
         return _suggest_format(str(value))
 
 
 def _suggest_format(value: str) -> str:
     if re.search(rf"{_ISO_DATE}.*[A-Za-z]{{3}}$", value):
         return "Names of time zones cannot be read, except UTC and GMT. Write an offset, as in +01:00."
+    if re.match(_ISO_DATE, value):
+        return f"{value} begins like a date but is none."
     written = _NUMERIC_DATE.fullmatch(value)
     if written is None:
         return (
@@ -194,7 +221,8 @@ def _guess_unit(present: "pl.Series") -> str:
         return "dates"
     numbers = present.cast(pl.Float64, strict=False).drop_nulls()
     numbers = numbers.filter(numbers.is_finite())
-    if not len(numbers):
+    # A stray number among dates, or a stray date among numbers, must not decide.
+    if not len(numbers) or present.cast(pl.String).str.contains(_ISO_DATE).sum() > len(numbers):
         return "iso"
     typical = numbers.abs().median()
     assert isinstance(typical, float)
@@ -238,12 +266,22 @@ def _parse_iso(values: "pl.Series") -> "pl.Series":
     micros = pl.Series([None] * len(values), dtype=pl.Int64)
     while left.null_count() < len(left):
         first = left.drop_nulls()[0]
-        parsed = _parse_like(left, first)
-        if parsed.filter(left.is_not_null())[0] is None:
-            break
+        parsed = _parse_like(left, _valid_date_like(first))
         micros = micros.fill_null(parsed)
         left = pl.select(pl.when(parsed.is_null()).then(left)).to_series()
+        # What is written like the first and still left is no date, such as February 30.
+        same_form = "^" + re.sub(r"\d", r"\\d", re.escape(first)) + "$"
+        left = pl.select(pl.when(~left.str.contains(same_form)).then(left)).to_series()
     return micros
+
+
+def _valid_date_like(written: str) -> str:
+    """A date that exists in the form of one that may not: polars learns forms from examples that it can read."""
+    date = re.match(r"(\s*)\d{4}([-/])(\d{1,2})([-/])(\d{1,2})", written)
+    assert date
+    blanks, mark, month, other_mark, day = date.groups()
+    valid = f"{blanks}2000{mark}{'1'.zfill(len(month))}{other_mark}{'1'.zfill(len(day))}"
+    return valid + re.sub(r"\d", "0", written[date.end() :])
 
 
 def _parse_compact(values: "pl.Series") -> "pl.Series":
@@ -290,7 +328,12 @@ def _parse_like(values: "pl.Series", example: str) -> "pl.Series":
     import polars as pl
 
     try:
-        form = values.filter(values == example).head(1).append(values)
-        return form.str.to_datetime(time_unit="us", time_zone="UTC", strict=False).slice(1).cast(pl.Int64)
+        return (
+            pl.Series([example])
+            .append(values)
+            .str.to_datetime(time_unit="us", time_zone="UTC", strict=False)
+            .slice(1)
+            .cast(pl.Int64)
+        )
     except pl.exceptions.ComputeError:
         return pl.Series([None] * len(values), dtype=pl.Int64)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bert4rec.artefact import wrong_folder
 from bert4rec.data.dataset import Dataset, Repeats
-from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.errors import DataError, UsageError
 from bert4rec.extras import require_torch
 from bert4rec.frames import Frame
 from bert4rec.progress import ProgressCallback
@@ -101,8 +102,7 @@ class Recommender:
 
             return open_recommender(folder, device)
         if not is_exported(folder):
-            found = "is not" if folder.exists() else "does not exist; expected"
-            raise NotFoundError(f"{folder} {found} a run or an exported model of bert4rec.")
+            raise wrong_folder(folder, "run", "model")
         if device not in ("auto", "cpu"):
             raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
         manifest = read_model(folder)

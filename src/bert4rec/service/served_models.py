@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert4rec.artefact import read_manifest
+from bert4rec.artefact import read_manifest, wrong_folder
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Id
@@ -56,8 +56,7 @@ def check_folder(path: Path) -> None:
             f"{path} is a training run; the service requires an exported model. Create one with `run.export()`."
         )
     else:
-        found = "is not an exported model" if path.exists() else "does not exist; expected an exported model"
-        raise NotFoundError(f"{path} {found}. Create one with `run.export()`.")
+        raise wrong_folder(path, "model")
 
 
 def open_model(path: Path, threads: int) -> Recommender:

@@ -139,7 +139,13 @@ class ModelConfig(VectorSettings):
 
     def __post_init__(self) -> None:
         if self.dim % self.heads:
-            raise UsageError(f"model.dim = {self.dim} must be a multiple of model.heads = {self.heads}.")
+            # Twice the heads, because BERT4Rec+ turns the channels of a head in pairs.
+            step = 2 * self.heads
+            below = self.dim // step * step
+            near = " or ".join(str(width) for width in (below, below + step) if width)
+            raise UsageError(
+                f"model.dim = {self.dim} must be a multiple of model.heads = {self.heads}, such as {near}."
+            )
 
 
 Ask = Literal["mask", "last", "both"]

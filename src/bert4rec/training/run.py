@@ -197,7 +197,7 @@ class Run:
         device: str = "auto",
         progress: bool | None = None,
     ) -> Evaluation:
-        """Evaluate the run beside POP: metrics by protocol and by slices of users and items, and of the lists it gives.
+        """Evaluate the run beside POP and a Markov chain, by protocol and by slices, and the lists that it gives.
 
         Validation items are ranked by the weights that never saw them, test items by the final ones. If a part is
         evaluated for the first time, its ranks are kept in the run's folder, if that can be written to, and
@@ -255,6 +255,7 @@ class Run:
             slices=found.slices,
             pop=pop.metrics,
             pop_lists=pop.lists,
+            markov=exam.judge_markov(),
             warnings=too_little_to_judge(data, exam.asked)
             + warn_of_same_lists(found.lists, pop.lists, usual_cutoff(cutoffs)),
         )
