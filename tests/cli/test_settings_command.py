@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.cli.settings_command import settings_document
+from bert4rec.cli.settings_command import from_data, settings_document
 from bert4rec.settings.config import choose_config, list_settings, make_config
-from bert4rec.settings.defaults import LARGE, default_settings
+from bert4rec.settings.defaults import LARGE, DataFacts, default_settings
 from bert4rec.settings.presets import load_preset
 from bert4rec.settings.sections import DEFAULT_MODEL, SECTIONS
 from bert4rec.training.plan import flat
@@ -45,7 +45,43 @@ def test_the_values_are_those_of_a_training_where_a_dataset_is_named(make_datase
     assert values["training.steps"] == 1_250
     table = bert4rec("settings", "--data", str(dataset.path))
     assert dataset.folder.name in table.stdout
-    assert "follow from the data" not in table.stderr
+    assert "Shown is what a large log gets" not in table.stderr
+
+
+def marked(*arguments: str) -> set[str]:
+    """The settings whose value is marked in the table."""
+    rows = [line.split() for line in bert4rec("settings", *arguments).stdout.splitlines()]
+    return {row[0] for row in rows if len(row) > 1 and "." in row[0] and row[1].endswith("*")}
+
+
+def test_settings_that_follow_from_the_data_are_marked_if_there_is_no_preset(
+    make_dataset: MakeDataset,
+) -> None:
+    by_size = {"training.steps", "training.warmup_steps", "training.validate_every"}
+    assert (
+        marked("sasrec") == marked("sasrec", "--data", str(make_dataset(random_histories()).path)) == by_size
+    )
+    assert marked("sasrec", "--preset", "beauty") == marked("pop") == set()
+    of_plus = marked()
+    assert by_size | {"model.dim", "model.hidden_dropout", "training.learning_rate"} < of_plus
+    assert not of_plus & {"model.layers", "model.attention_dropout", "training.patience"}
+    assert "* follows from the data if there is no preset. Shown is what a large log gets" in (
+        bert4rec("settings").stderr
+    )
+    listed = json.loads(bert4rec("settings", "--json").stdout)
+    assert {setting["key"] for setting in listed if setting["from_data"]} == of_plus
+
+
+@pytest.mark.parametrize("model", SECTIONS)
+def test_what_is_not_marked_is_the_same_for_all_data(model: str) -> None:
+    logs = [
+        DataFacts(users, round(users * length), length, round(longest * length))
+        for users in (50, 3_000, 200_000)
+        for length in (6.0, 40.0, 300.0)
+        for longest in (2, 20)
+    ]
+    found = [flat(default_settings(model, facts)) for facts in logs]
+    assert {key for key in found[0] if len({each[key] for each in found}) > 1} == from_data(model)
 
 
 def test_the_table_names_choices() -> None:

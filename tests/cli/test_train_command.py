@@ -183,6 +183,24 @@ def test_a_line_of_progress_tells_all_in_80_columns(monkeypatch: pytest.MonkeyPa
     assert len(f"⠋ {text}") <= 80
 
 
+def test_the_metric_of_both_protocols_is_explained_once_before_it_first_appears(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = LiveLine()
+    line.stage("selection", 20)
+    pace = Throughput(5.0, samples_per_second=10.0, seconds_left=1.0)
+    for step in (10, 20):
+        mark = {"step": step, "loss": 5.0, "value": 0.5}
+        progress = TrainingProgress(step, step, 0.5, history=[mark], metric="NDCG@10:both")
+        line.progress("selection", progress, pace)
+    _, meaning, first, second = capsys.readouterr().err.splitlines()
+    assert meaning == (
+        "NDCG@10:both is the geometric mean of NDCG@10 among 101 candidates and among all items."
+    )
+    assert first.startswith("step 10/20")
+    assert second.startswith("step 20/20")
+
+
 def test_a_log_without_a_terminal_never_falls_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a validation takes minutes: it says what is going on, and how much of the time is left by now."""
     told: SimpleQueue[str] = SimpleQueue()

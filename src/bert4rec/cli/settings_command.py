@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 from bert4rec.cli.console import print_json, print_table, results, say
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.errors import UsageError
+from bert4rec.settings.defaults import LARGE, DataFacts, default_settings
 from bert4rec.settings.presets import list_presets
 from bert4rec.settings.sections import DEFAULT_MODEL
+from bert4rec.training.plan import flat
 
 if TYPE_CHECKING:
     from bert4rec.settings.config import Setting
 
 
-BY_SIZE = (
-    "Without a preset, settings follow from the data: most of those of bert4rec+; of the others training.steps, "
-    "training.warmup_steps and training.validate_every. Shown is what a large log gets; with --data DATASET, what your "
-    "data gets. bert4rec has a learning rate of 0.002 up to model.dim=64, and 0.001 above."
-)
+MARK = "*"
+"""Behind the value of a setting that follows from the data."""
+SMALL = DataFacts(users=100, actions=1_000, mean_length=10.0, longest_length=30)
+"""A log as far from `LARGE` as logs are: what is the same for both does not follow from the data."""
+SHOWN = "Shown is what a large log gets; with --data DATASET, what your data gets."
+RATE = "bert4rec has a learning rate of 0.002 up to model.dim=64, and 0.001 above."
 
 
 def settings_command(
@@ -55,13 +58,16 @@ def settings_command(
         results.out(settings_document(), highlight=False)
         return
     found = list_settings(model, preset, data)
+    marked = set() if preset else from_data(model)
     if json:
-        print_json([asdict(setting) for setting in found])
+        print_json([{**asdict(setting), "from_data": setting.key in marked} for setting in found])
         return
-    rows = [(each.key, str(each.value), _told(each)) for each in found]
+    rows = [(each.key, _value(each, marked), _told(each)) for each in found]
     print_table(["setting", preset or (data.name if data else "default"), "what it is"], rows, words=(0, 2))
-    if preset is None and data is None and len(found) > 1:
-        say(BY_SIZE)
+    if marked:
+        say(f"{MARK} follows from the data if there is no preset.{'' if data else f' {SHOWN}'}")
+    if model == "bert4rec" and not preset:
+        say(RATE)
     say(f"Presets of {model}: {', '.join(list_presets(model)) or 'none'}.")
 
 
@@ -74,20 +80,39 @@ def settings_document() -> str:
         "# Settings",
         "What `bert4rec train --set section.key=value` or a file of these keys (`--config settings.toml`) can change. "
         "This page is written by `bert4rec settings --markdown`. "
-        "`bert4rec settings MODEL --preset NAME` shows the values of a preset. " + BY_SIZE,
+        "`bert4rec settings MODEL --preset NAME` shows the values of a preset. Without a preset, the settings that are "
+        f"marked with {MARK} follow from the data; of bert4rec+ {_only_of_plus()} do so too. {SHOWN} {RATE}",
         "## How all models are trained (all but pop)",
-        _table(each for each in list_settings("sasrec") if each.key.startswith("training.")),
+        _table("sasrec", (each for each in list_settings("sasrec") if each.key.startswith("training."))),
     ]
     for model in reversed(SECTIONS):
         parts += [
             f"## {model}",
-            _table(each for each in list_settings(model) if not each.key.startswith("training.")),
+            _table(model, (each for each in list_settings(model) if not each.key.startswith("training."))),
         ]
     return "\n\n".join(parts)
 
 
-def _table(settings: "Iterable[Setting]") -> str:
-    rows = [f"| `{each.key}` | {each.value} | {_told(each)} |" for each in settings]
+def from_data(model: str) -> set[str]:
+    """The settings of a model that follow from the data if there is no preset."""
+    small, large = (flat(default_settings(model, facts)) for facts in (SMALL, LARGE))
+    return {key for key, value in large.items() if value != small[key]}
+
+
+def _only_of_plus() -> str:
+    """How BERT4Rec+ is trained is not shown in the document, so what follows from the data is told."""
+    names = sorted(from_data("bert4rec+") - from_data("sasrec"))
+    *first, last = [f"`{name}`" for name in names if name.startswith("training.")]
+    return f"{', '.join(first)} and {last}"
+
+
+def _value(setting: "Setting", marked: set[str]) -> str:
+    return f"{setting.value}{MARK if setting.key in marked else ''}"
+
+
+def _table(model: str, settings: "Iterable[Setting]") -> str:
+    marked = from_data(model)
+    rows = [f"| `{each.key}` | {_value(each, marked)} | {_told(each)} |" for each in settings]
     return "\n".join(["| setting | default | what it is |", "|---|---|---|", *rows])
 
 

@@ -256,6 +256,7 @@ class LiveLine:
 
     def __init__(self) -> None:
         self._steps = 0
+        self._explained = False
         self._status: Status | None = None
         self._heartbeat = Heartbeat(self._repeat)
         self._now: tuple[str, float, float] | None = None
@@ -293,10 +294,17 @@ class LiveLine:
         text += f"{speed:,.0f} samples/s" if speed < 100_000 else f"{speed / 1000:,.0f}k samples/s"
         self._now = text, pace.seconds_left, time.monotonic()
         if is_mark:
+            self._explain(progress.metric)
             is_best = progress.best_step == progress.step
             self.say(_with_time_left(text, pace.seconds_left) + (": the best so far" if is_best else ""))
         if self._status:
             self._status.update(_with_time_left(text, pace.seconds_left))
+
+    def _explain(self, metric: str) -> None:
+        """What the metric is, once: before the first line that has it."""
+        if not self._explained and (meaning := meaning_of(metric)):
+            self.say(meaning)
+        self._explained = True
 
     def busy(self, what: str, seconds_left: float) -> None:
         self._now = what, seconds_left, time.monotonic()
@@ -321,6 +329,16 @@ class LiveLine:
         if self._status:
             self._status.stop()
             self._status = None
+
+
+def meaning_of(metric: str) -> str | None:
+    """What is meant by a metric of both protocols; None for others, which are named in every table."""
+    from bert4rec.evaluation.criterion import CANDIDATES
+
+    name, _, protocol = metric.partition(":")
+    if protocol != "both":
+        return None
+    return f"{metric} is the geometric mean of {name} among {CANDIDATES} candidates and among all items."
 
 
 def _with_time_left(text: str, seconds: float) -> str:

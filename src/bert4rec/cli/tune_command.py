@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from bert4rec.cli.console import messages, print_json, results, say, this_command, warn
 from bert4rec.cli.prepare_command import Flag, Seed
 from bert4rec.cli.process import StopSwitch
-from bert4rec.cli.train_command import Heartbeat
+from bert4rec.cli.train_command import Heartbeat, meaning_of
 from bert4rec.tuning.outcome import SETTINGS
 from bert4rec.tuning.tune import tune
 
@@ -112,6 +112,8 @@ def tune_command(
         print_json(found.as_dict())
     else:
         results.print(found.sentence)
+        if meaning := meaning_of(found.metric):
+            say(meaning)
         if found.importance:
             shares = [f"{key} ({share:.0%})" for key, share in list(found.importance.items())[:3]]
             results.print(f"What mattered most: {', '.join(shares)}.")
