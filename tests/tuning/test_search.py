@@ -393,6 +393,11 @@ def test_short_trials_are_told_and_the_file_has_the_steps_of_a_whole_training(
     assert told in witness.said
     assert found.sentence.startswith(f"In trainings of 300 of {whole:,} steps: no")
     assert found.sentence.endswith(doubt)
+    warned = (
+        "Warning: Such short trials say little about whole trainings, so the settings will stay those of the default; "
+        "800 minutes would be enough for whole ones."
+    )
+    assert (warned in witness.said) == (whole == 2000)
     assert found.settings["training"]["steps"] == whole
 
 

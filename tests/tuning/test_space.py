@@ -69,6 +69,11 @@ def test_named_values_are_all_tried() -> None:
     assert ends_of(space("gru4rec+").ranges["objective.loss"]) == ["bpr-max", "top1-max", "cross-entropy"]
 
 
+def test_what_every_training_finds_out_by_itself_is_not_searched() -> None:
+    assert space("bert4rec+").usual["model.ask"] == "auto"
+    assert "model.ask" not in space("bert4rec+").ranges
+
+
 @pytest.mark.parametrize(
     ("longest", "lengths"),
     [(1000, {50, 100, 200, 400}), (201, {50, 100, 200, 400}), (200, {50, 100, 200}), (60, {50, 200})],

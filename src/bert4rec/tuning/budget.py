@@ -55,6 +55,11 @@ class TrialPlan:
     whole_seconds: float
     """About how long a whole training of the default takes."""
 
+    @property
+    def minutes_for_whole_ones(self) -> int:
+        """Of a search whose trials are whole trainings."""
+        return math.ceil(MANY * self.whole_seconds / 60)
+
 
 def plan_trials(
     costs: Costs, training: TrainingConfig, seconds: float, trials: int | None = None

@@ -25,6 +25,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.errors import DataError, UsageError, is_out_of_memory
 from bert4rec.evaluation.criterion import Criterion
+from bert4rec.evaluation.judge import metrics_of
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.evaluation.significance import Difference
 from bert4rec.settings.objectives import RunConfig
@@ -32,14 +33,14 @@ from bert4rec.training.forecast import in_words
 from bert4rec.training.loop import CollapsedError
 from bert4rec.training.results import write_ranks
 from bert4rec.training.train import MOST_RESTARTS
-from bert4rec.tuning.budget import MANY, Budget, TrialPlan, plan_trials, too_slow
+from bert4rec.tuning.budget import Budget, TrialPlan, plan_trials, too_slow
 from bert4rec.tuning.mattered import draw, importance_of
 from bert4rec.tuning.outcome import OUTCOME, Tuning, TuningTrial
 from bert4rec.tuning.request import Request
 from bert4rec.tuning.space import ENOUGH, Space, shortened
 from bert4rec.tuning.study import JOURNAL, TENTHS, as_told, open_study
 from bert4rec.tuning.trials import GivenUp, Trainer, TrialWatch
-from bert4rec.tuning.verdict import compare, sentence
+from bert4rec.tuning.verdict import compare, of_short_trials, sentence, warn_of_short_trials
 
 
 class SearchListener(Protocol):
@@ -146,6 +147,8 @@ class Search:
         why = f", because a whole training, of {whole:,}, takes {in_words(self.plan.whole_seconds)}"
         trials = f"{expected} trial{'s' * (expected != 1)}"
         self.listener.say(f"About {trials} of {short:,} steps{why if short < whole else ''}.")
+        if not self._is_telling:
+            self.listener.warn(warn_of_short_trials(self.plan.minutes_for_whole_ones))
 
     def _begin_slower(self, collapse: CollapsedError) -> None:
         """The default collapses, so begin again with half its learning rate, as `train` does, and as often."""
@@ -224,7 +227,7 @@ class Search:
             config = self.space.config_of(trial.params)
             trial.set_user_attr("changes", self.space.changes(config))
             ranks = self.trainer.train(self._shortened(config), watch)
-            value = watch.best_value
+            value = self._value(ranks)
             if trial.number == 0:
                 write_ranks(self._ranks_path(0, self.request.plan.seed), ranks)
         except KeyboardInterrupt:
@@ -249,6 +252,9 @@ class Search:
         self.study.set_user_attr("seconds", spent)
         self._outcome().write()
         self._tell(self._trials[-1])
+
+    def _value(self, ranks: Ranks) -> float:
+        return self._criterion.of(metrics_of(ranks, [self._criterion.metric]))
 
     def _watch(self, trial: Trial) -> TrialWatch:
         """Ends a trial that is behind, or that takes far longer than the default, or the default than was planned."""
@@ -314,7 +320,7 @@ class Search:
         )
         try:
             ranks = self.trainer.train(self._shortened(self._config_of(trial)), watch, seed)
-            told = f"{self._criterion} {watch.best_value:.4f}"
+            told = f"{self._criterion} {self._value(ranks):.4f}"
         except (CollapsedError, DataError) as error:  # A model that comes to nothing finds nothing.
             last = np.full(len(self.trainer.split.valid), self.dataset.num_items, np.int32)
             ranks, told = Ranks(last, last), str(error)
@@ -389,11 +395,5 @@ class Search:
             )
         if short == whole:
             return told[0].upper() + told[1:]
-        minutes = math.ceil(MANY * self.plan.whole_seconds / 60)
-        doubt = "Whole ones may turn out otherwise"
-        if not self._is_telling:
-            doubt = "That says little about whole ones, so the settings stay those of the default"
-        return (
-            f"In trainings of {short:,} of {whole:,} steps: {told} {doubt}; {minutes:,} minutes would be enough for "
-            "them."
-        )
+        minutes = self.plan.minutes_for_whole_ones
+        return of_short_trials(told, short, whole, minutes, is_telling=self._is_telling)

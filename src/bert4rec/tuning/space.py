@@ -148,6 +148,9 @@ class Space:
     def ranges(self) -> Ranges:
         """The settings to search. How long to train is among them where trials are whole trainings."""
         left_out = {*self.fixed, *(LATE if self.share < ENOUGH else ())}
+        left_out |= {
+            key for key, value in self.usual.items() if value == "auto"
+        }  # Every training finds it out.
         if self.share < 1:
             left_out.add("training.steps")
         found: Ranges = {}

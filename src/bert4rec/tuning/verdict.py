@@ -69,3 +69,20 @@ def sentence(
         f"better than the default by {worth.difference:.4f} {metric}{more}: {told}, on the validation items, which "
         "were searched by. Expect a little less elsewhere."
     )
+
+
+def warn_of_short_trials(minutes: int) -> str:
+    """Before a search whose trials are too short for anything to be taken of them."""
+    return (
+        "Such short trials say little about whole trainings, so the settings will stay those of the default; "
+        f"{minutes:,} minutes would be enough for whole ones."
+    )
+
+
+def of_short_trials(told: str, short: int, whole: int, minutes: int, *, is_telling: bool) -> str:
+    """The sentence of a search whose trials were not whole trainings."""
+    doubt = "Whole ones may turn out otherwise"
+    if not is_telling:
+        doubt = "That says little about whole ones, so the settings stay those of the default"
+    trainings = f"In trainings of {short:,} of {whole:,} steps"
+    return f"{trainings}: {told} {doubt}; {minutes:,} minutes would be enough for them."
