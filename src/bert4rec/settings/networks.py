@@ -168,5 +168,6 @@ class PlusConfig(ModelConfig):
         if self.dim // self.heads % 2:
             raise UsageError(
                 f"model.dim = {self.dim} and model.heads = {self.heads} give heads of {self.dim // self.heads} "
-                "channels; it must be an even number, because positions turn them in pairs."
+                "channels; it must be an even number, because positions turn them in pairs. The next larger model.dim "
+                f"that works is {self.dim + self.heads}."
             )
