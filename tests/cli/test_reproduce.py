@@ -91,10 +91,13 @@ def test_it_goes_on_after_ctrl_c_and_kill_9_where_polars_and_matplotlib_are_not_
     folder: Path,
 ) -> None:
     with process(folder, *QUICK) as running:
-        wait_for(running, "[1/4]")
+        assert running.stderr
+        first = next(line for line in running.stderr if line.startswith("[1/4]"))
         running.send_signal(signal.SIGINT)
         _, messages = running.communicate()
     assert running.returncode == 130
+    assert re.fullmatch(r"\[1/4\] small: .+\. About \d+:\d\d:\d\d left\.\n", first), "one plain line a run"
+    assert "\x1b" not in messages
     (command,) = (line.strip() for line in messages.splitlines() if line.startswith("  "))
     with process(folder, *shlex.split(command)) as running:
         wait_for(running, "[1/")
@@ -136,23 +139,10 @@ def test_interrupted_while_it_trains_it_goes_on_from_the_very_step(folder: Path)
     assert step > 0
     log = folder / "work" / "worker-cpu.log"
     assert "Going on" not in log.read_text()
+    # As the command `timeout` does: the whole group of processes is told, the workers included.
     later = interrupt_training(folder, lambda group: os.killpg(group, signal.SIGTERM))
     assert f"Resuming at step {step:,}.\n" in log.read_text()
     assert later > step
-
-
-def test_a_time_limit_from_outside_ends_it_with_a_log_of_one_plain_line_a_run(folder: Path) -> None:
-    """The command `timeout` tells the whole group of processes to end, the workers included."""
-    with process(folder, *QUICK, "--jobs", "2") as running:
-        assert running.stderr
-        heard = [next(line for line in running.stderr if line.startswith("[1/4]"))]
-        os.killpg(running.pid, signal.SIGTERM)
-        heard += running.communicate()[1].splitlines(keepends=True)
-    assert running.returncode == 130
-    assert "Stopped; checkpoints are kept. Continue with:\n" in heard
-    runs = [line for line in heard if line.startswith("[")]
-    assert all(re.fullmatch(r"\[\d/4\] small: .+\. About \d+:\d\d:\d\d left\.\n", line) for line in runs)
-    assert "\x1b" not in "".join(heard)
 
 
 def test_an_error_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
