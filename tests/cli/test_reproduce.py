@@ -1,5 +1,6 @@
 """`reproduce` and `report` as a user meets them: interrupted, killed, short of time, on a bare machine."""
 
+import json
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from bert4rec.paper.runs.jobs import mark_of
 from bert4rec.paper.runs.ledger import Ledger
 from bert4rec.paper.runs.runner import Outcome, OverallProgress
 from bert4rec.training.checkpoint import load_tensors
+from tests.cli.test_data_commands import bert4rec
 from tests.conftest import log_of
 from tests.paper.tiny import pretended_job
 from tests.training.tiny import random_histories
@@ -238,3 +240,21 @@ def test_a_report_needs_results(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"empty has no results .* `bert4rec.paper.reproduce"):
         report_command(tmp_path / "empty", output=tmp_path / "report")
     assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.timeout(600)
+def test_table_3_of_ml_100k_runs_to_its_end(real_data: Path, tmp_path: Path) -> None:
+    """As in the documents, but with the people of the first days only."""
+    source, first_days = ("--from", real_data / "ml-100k"), ("--before", "1997-10-01")
+    prepared = bert4rec("prepare", "ml-100k", *source, *first_days, "-o", tmp_path / "data" / "ml-100k")
+    assert prepared.returncode == 0, prepared.stderr
+    output, messages = finish(tmp_path, "bert4rec", "reproduce", "table3", "--data", "ml-100k", "--quick")
+    assert "[4/4]" in messages
+    assert "The numbers mean nothing" in messages
+    assert output == ""
+    lines = [json.loads(text) for text in (tmp_path / "results/quick/ml-100k.jsonl").read_text().splitlines()]
+    assert all(line["quick"] for line in lines)
+    assert {line["preset"] for line in lines if "preset" in line} == {"ml-1m", "ml-1m-softmax"}
+    assert list((tmp_path / "results").glob("*.jsonl")) == []
+    (statistics,) = (line["statistics"] for line in lines if line.get("kind") == "statistics")
+    assert statistics["users"] == 75

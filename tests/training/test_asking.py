@@ -60,8 +60,8 @@ def test_the_run_is_asked_as_it_was_evaluated(dataset: Dataset, tmp_path: Path, 
         np.testing.assert_array_equal(again.sampled, run.ranks(part).sampled)
 
 
-def test_recommendations_and_exports_ask_in_the_chosen_way(run: Run, tmp_path: Path) -> None:
-    way = "last"
+@pytest.mark.parametrize("way", get_args(Ask))
+def test_recommendations_and_exports_ask_in_the_chosen_way(run: Run, tmp_path: Path, way: Ask) -> None:
     tensors, state = load_tensors(run.path / "model.safetensors")
     save_tensors(run.path / "model.safetensors", tensors, {**state, "asked": {way: 1.0}})
     write_manifest(run.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
