@@ -107,6 +107,8 @@ def test_it_goes_on_after_ctrl_c_and_kill_9_where_polars_and_matplotlib_are_not_
     output, messages = finish(folder, *QUICK, "--jobs", "2")
     # Two at the least: a worker may just have been about to write when it was told to stop.
     assert re.search(r"^4 runs: [234] done, [210] to do\.$", messages, re.MULTILINE)
+    runs = [line for line in messages.splitlines() if line.startswith("[")]
+    assert all(re.fullmatch(r"\[\d/\d\] small: .+\. About \d+:\d\d:\d\d left\.", line) for line in runs)
     assert output == "", "no verdicts on the paper from a few steps"
     assert "Everything works. The numbers mean nothing" in messages
     assert "bert4rec report results/quick -o report-quick" in messages
