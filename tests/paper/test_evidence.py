@@ -154,6 +154,18 @@ def test_the_variance_between_seeds_widens_a_difference_and_is_the_usual_one_wit
     assert sample.over_seeds(usual["sampled", "NDCG@10"]) == NONE, "it would count the same again"
 
 
+def test_a_variant_that_is_unstable_makes_no_other_result_unsure(tmp_path: Path) -> None:
+    ledger, facts = Ledger.open(tmp_path, quick=False), facts_of("beauty")
+    for seed, quality in enumerate((0.3, 0.302, 0.298), start=1):
+        add_result(ledger, facts, BERT4REC, seed, quality)
+    (before,) = gather(ledger.folder, ledger.lines()).data
+    assert before.usual["sampled", "NDCG@10"].freedom == 2
+    for seed, quality in enumerate((0.3, 0.05, 0.2), start=1):
+        add_result(ledger, facts, replace(BERT4REC, variant="post-norm"), seed, quality)
+    (after,) = gather(ledger.folder, ledger.lines()).data
+    assert after.usual == before.usual
+
+
 def test_results_of_another_split_or_other_candidates_are_other_results(tmp_path: Path) -> None:
     """Though the sequences, the settings and the seed are the same."""
     facts = facts_of("beauty")

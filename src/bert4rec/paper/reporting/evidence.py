@@ -279,9 +279,13 @@ def _evidence(folder: Path, judged: tuple[str, ...], lines: list[Line], *, quick
 
 
 def _usual(folder: Path, index: Index) -> SeedUncertainties:
-    """From every trained model with several seeds, as judged on the test items."""
+    """From every trained model with several seeds, as judged on the test items.
+
+    Variants do not count: one may be unstable, as an experiment shows, and that says nothing of the others.
+    """
     runs = [SeedResults(folder, tuple(by_seed.values())) for by_seed in index.values()]
-    trained = [run for run in runs if is_test(run.lines[0]) and "training" in run.lines[0]["config"]]
+    plain = [run for run in runs if is_test(run.lines[0]) and not run.lines[0]["variant"]]
+    trained = [run for run in plain if "training" in run.lines[0]["config"]]
     return {
         (protocol, metric): pooled_uncertainty(run.values(metric, protocol) for run in trained)
         for protocol in ("sampled", "full")
