@@ -26,8 +26,8 @@ RULES: dict[Verdict, str] = {
 INTERVALS = (
     "Intervals are 95% intervals over test users and seeds together, as in `bert4rec compare`. Differences between two "
     "models are paired user by user. A model with one seed borrows the variance between seeds that is usual for the "
-    "models with several seeds on the same data set, variants of experiments excepted, since some are unstable; if there "
-    "are none, seeds are left out."
+    "models with several seeds on the same data set, variants of experiments excepted, since some are unstable; if "
+    "there are none, seeds are left out."
 )
 DAGGER = "†"
 DAGGER_RULE = (
