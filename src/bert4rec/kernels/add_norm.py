@@ -1,4 +1,4 @@
-"""LN(x + Dropout(y)), the end of every sublayer, in one pass: the sum and the dropped y never reach memory."""
+"""LN(x + Dropout(map(y))), the end of every sublayer: bias, dropout, sum and norm in one pass over memory."""
 
 from typing import Any
 
@@ -6,15 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bert4rec.kernels.linear import Dense
 from bert4rec.kernels.support import draw_seed, is_fused
 
 
-def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
-    """The norm of x plus what dropout leaves of y, computed in the dtype of the norm's weights."""
-    if is_fused(x) and isinstance(norm, nn.LayerNorm):
-        normed: Tensor = _AddNorm.apply(x, y, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[no-untyped-call]
+def add_norm(x: Tensor, y: Tensor, dense: nn.Module, norm: nn.Module, dropout: float) -> Tensor:
+    """The norm of x plus what dropout leaves of the map of y, computed in the dtype of the norm's weights."""
+    if is_fused(x) and isinstance(dense, Dense) and isinstance(norm, nn.LayerNorm):
+        parameters = dense.bias, norm.weight, norm.bias, norm.eps
+        normed: Tensor = _AddNorm.apply(x, dense.product(y), *parameters, dropout)  # type: ignore[no-untyped-call]
         return normed
-    return plain_add_norm(x, y, norm, dropout)
+    return plain_add_norm(x, dense(y), norm, dropout)
 
 
 def plain_add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
@@ -25,19 +27,25 @@ def plain_add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Ten
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dropout: float
+        ctx: Any,
+        x: Tensor,
+        y: Tensor,
+        y_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
+        dropout: float,
     ) -> Tensor:
-        from bert4rec.kernels import add_norm_triton
+        from bert4rec.kernels.gpu import add_norm_triton as kernels
 
         seed = draw_seed(x.device)
-        ctx.save_for_backward(x, y, weight, seed)
-        ctx.epsilon, ctx.dropout = epsilon, dropout
-        return add_norm_triton.forward(x, y, weight, bias, seed, epsilon, dropout)
+        ctx.save_for_backward(x, y, y_bias, weight, seed)
+        ctx.settings = epsilon, dropout
+        return kernels.forward(x, y, y_bias, weight, bias, seed, epsilon, dropout)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from bert4rec.kernels import add_norm_triton
+        from bert4rec.kernels.gpu import add_norm_triton as kernels
 
-        x, y, weight, seed = ctx.saved_tensors
-        found = add_norm_triton.backward(gradient, x, y, weight, seed, ctx.epsilon, ctx.dropout)
+        found = kernels.backward(gradient, *ctx.saved_tensors, *ctx.settings)
         return (*found, None, None)

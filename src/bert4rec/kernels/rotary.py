@@ -28,14 +28,15 @@ def plain_turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tens
 class _Turned(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        from bert4rec.kernels import rotary_triton
+        from bert4rec.kernels.gpu import rotary_triton as kernels
 
         ctx.save_for_backward(positions, cos, sin)
-        return rotary_triton.turn(x, positions, cos, sin, 1.0)
+        return kernels.turn(x, positions, cos, sin, 1.0)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from bert4rec.kernels import rotary_triton
+        from bert4rec.kernels.gpu import rotary_triton as kernels
 
         positions, cos, sin = ctx.saved_tensors
-        return rotary_triton.turn(gradient, positions, cos, sin, -1.0), None, None, None
+        # Where it is: attention has made this gradient for nobody else, and left it beside that of the values.
+        return kernels.turn(gradient, positions, cos, sin, -1.0, in_place=True), None, None, None

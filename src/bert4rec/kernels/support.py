@@ -18,10 +18,16 @@ def is_fused(x: Tensor) -> bool:
     return is_eager and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
 
 
+def draw_seeds(device: torch.device, count: int) -> Tensor:
+    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass.
+
+    Recorded in a CUDA graph, they are new at each replay.
+    """
+    return torch.randint(-(1 << 31), (1 << 31) - 1, (count, 2), dtype=torch.int32, device=device)
+
+
 def draw_seed(device: torch.device) -> Tensor:
-    """Two random numbers, from which a kernel makes its dropout again in the backward pass. Recorded in a CUDA graph,
-    they are new at each replay."""
-    return torch.randint(-(1 << 31), (1 << 31) - 1, (2,), dtype=torch.int32, device=device)
+    return draw_seeds(device, 1)[0]
 
 
 def keep_mask(seed: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import UsageError
+from bert4rec.kernels.attend import Span, attend
 from bert4rec.kernels.rotary import turned
 
 
@@ -83,15 +84,23 @@ class PackedLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        query_bounds = self.row_bounds if wanted_only else self.bounds
+        span = self.span(len(query), len(key), wanted_only=wanted_only)
+        if query.is_cuda:
+            return attend(query, key, value, (span,), dropout)
+        return _attend_run_by_run(query, key, value, span, dropout)
+
+    def span(self, num_queries: int, num_keys: int, *, wanted_only: bool) -> Span:
+        """So many queries, of all tokens or of the wanted ones, and so many keys."""
         max_queries = self.max_rows if wanted_only else self.max_length
-        causal = self.causal and max_queries > 1  # The last token of a sequence sees all of it.
-        if not _flash_can_take(query):
-            return _attend_run_by_run(query, key, value, query_bounds, self.bounds, dropout, causal=causal)
-        attended: Tensor = torch.ops.aten._flash_attention_forward(
-            query, key, value, query_bounds, self.bounds, max_queries, self.max_length, dropout, causal, False
-        )[0]
-        return attended
+        return Span(
+            num_queries=num_queries,
+            num_keys=num_keys,
+            query_bounds=self.row_bounds if wanted_only else self.bounds,
+            key_bounds=self.bounds,
+            max_queries=max_queries,
+            max_keys=self.max_length,
+            causal=self.causal and max_queries > 1,  # The last token of a sequence sees all of it.
+        )
 
     def rectangle(self, tokens: Tensor) -> Tensor:
         place = self.bounds[:-1, None] + torch.arange(self.max_length, device=tokens.device)
@@ -189,16 +198,19 @@ class JoinedLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        num_queries = len(self.first.rows) if wanted_only else self.num_tokens
-        halves = zip(
-            (self.first, self.second),
+        num_queries, num_keys = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
+        spans = (
+            self.first.span(num_queries, num_keys, wanted_only=wanted_only),
+            self.second.span(len(query) - num_queries, len(key) - num_keys, wanted_only=wanted_only),
+        )
+        if query.is_cuda:
+            return attend(query, key, value, spans, dropout)
+        queries, keys, values = (
             self._halves(query, num_queries),
-            self._halves(key, self.num_tokens),
-            self._halves(value, self.num_tokens),
-            strict=True,
+            *(self._halves(x, num_keys) for x in (key, value)),
         )
         return torch.cat(
-            [each.attend(*qkv, dropout=dropout, wanted_only=wanted_only) for each, *qkv in halves]
+            [_attend_run_by_run(*qkv, dropout) for qkv in zip(queries, keys, values, spans, strict=True)]
         )
 
     @staticmethod
@@ -253,25 +265,12 @@ class RotaryLayout:
         return self.plain.pick(states)
 
 
-def _flash_can_take(query: Tensor) -> bool:
-    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
-
-
-def _attend_run_by_run(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
-    dropout: float,
-    *,
-    causal: bool,
-) -> Tensor:
+def _attend_run_by_run(query: Tensor, key: Tensor, value: Tensor, span: Span, dropout: float) -> Tensor:
     """Attention over runs of neighbours of equal length, which need neither padding nor a mask.
 
     Training batches are ordered by length, so that runs are long. Any other order is slower, not wrong.
     """
-    lengths = zip(query_bounds.diff().tolist(), key_bounds.diff().tolist(), strict=True)
+    lengths = zip(span.query_bounds.diff().tolist(), span.key_bounds.diff().tolist(), strict=True)
     runs = [(*pair, len(list(same))) for pair, same in groupby(lengths)]
     query_runs = torch.split(query, [count * queries for queries, _, count in runs])
     key_runs = torch.split(key, [count * keys for _, keys, count in runs])
@@ -280,7 +279,7 @@ def _attend_run_by_run(
     for (queries, keys, count), *qkv in zip(runs, query_runs, key_runs, value_runs, strict=True):
         if queries and keys:
             q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
-            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=span.causal)
             attended.append(run.transpose(1, 2).flatten(0, 1))
         else:  # dead rows may have nothing to look at: see `tasks.batches`
             attended.append(torch.zeros_like(qkv[0]))

@@ -117,7 +117,7 @@ def _operands(
 
 def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     if logits.is_cuda:
-        from bert4rec.kernels.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
+        from bert4rec.kernels.gpu.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
 
         return in_one_kernel(logits, targets, weights)
     return softmax_gradient_(logits, targets, weights)

@@ -14,6 +14,7 @@ NEUTRAL = {
     "artefact",
     "errors",
     "frames",
+    "kernels/gpu",
     "plotting",
     "data/leakage",
     "data/stats",
@@ -73,8 +74,8 @@ def _python_files(path: Path) -> list[Path]:
 
 
 def _is_neutral(path: Path) -> bool:
-    names = path.with_suffix("").as_posix(), path.parts[0]
-    return path.stem == "__init__" or path.stem.endswith("_triton") or not NEUTRAL.isdisjoint(names)
+    names = path.with_suffix("").as_posix(), path.parent.as_posix(), path.parts[0]
+    return path.stem == "__init__" or not NEUTRAL.isdisjoint(names)
 
 
 def _imported_by(path: Path, package: Path) -> Iterator[Path]:

@@ -1,14 +1,14 @@
 """Parts that several kernels share."""
 
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 
 BUSY = 4 * 132
 """Programs that keep a large GPU busy."""
 
 
 @triton.jit
-def kept(seed, place, dropout):  # type: ignore[no-untyped-def] # Triton reads annotations, and knows only its own
+def kept(seed, place, dropout):
     """What dropout multiplies with: 0, or 1 / (1 - dropout). `support.keep_mask` says which."""
     x = place.to(tl.uint32) ^ tl.load(seed).to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x21F0AAAD
@@ -20,7 +20,7 @@ def kept(seed, place, dropout):  # type: ignore[no-untyped-def] # Triton reads a
 
 
 @triton.jit
-def normed(x, inside, num_columns, epsilon):  # type: ignore[no-untyped-def]
+def normed(x, inside, num_columns, epsilon):
     """Each row of x with mean 0 and variance 1, and one over what it was divided by."""
     mean = tl.sum(x, axis=1) / num_columns
     centred = tl.where(inside, x - mean[:, None], 0.0)
@@ -29,7 +29,7 @@ def normed(x, inside, num_columns, epsilon):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def norm_gradient(gradient, x, scale, weight, num_columns):  # type: ignore[no-untyped-def]
+def norm_gradient(gradient, x, scale, weight, num_columns):
     """The gradient of what was normed, from that of the norm's output."""
     weighted = gradient * weight[None, :]
     mean = tl.sum(weighted, axis=1) / num_columns

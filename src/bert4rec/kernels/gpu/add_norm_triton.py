@@ -1,32 +1,35 @@
 """The kernels of `add_norm`. A program holds whole rows in registers; nothing but x and y is kept for the way back."""
 
 import torch
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.shared_triton import kept, norm_gradient, normed, programs, tile
+from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, tile
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _summed(x, y, place, inside, seed, dropout, HAS_DROPOUT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _summed(
+    x, y, y_bias, place, column, inside, seed, dropout, COLUMNS: tl.constexpr, HAS_DROPOUT: tl.constexpr
+):
     total = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     added = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+    added += tl.load(y_bias + column, mask=column < COLUMNS, other=0.0)[None, :]
     if HAS_DROPOUT:
         added *= kept(seed, place, dropout)
     return total + added
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_norm_forward_kernel(  # type: ignore[no-untyped-def]
-    x, y, weight, bias, seed, out, num_rows, epsilon, dropout,
+@triton.jit
+def _forward_kernel(
+    x, y, y_bias, weight, bias, seed, out, num_rows, epsilon, dropout,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROW_BLOCK + tl.arange(0, ROW_BLOCK)
     column = tl.arange(0, COLUMN_BLOCK)
     inside = (row[:, None] < num_rows) & (column[None, :] < COLUMNS)
     place = row[:, None].to(tl.int64) * COLUMNS + column[None, :]
-    total = _summed(x, y, place, inside, seed, dropout, HAS_DROPOUT)
+    total = _summed(x, y, y_bias, place, column, inside, seed, dropout, COLUMNS, HAS_DROPOUT)
     unit, _ = normed(total, inside, COLUMNS, epsilon)
     gain = tl.load(weight + column, mask=column < COLUMNS, other=0.0)
     offset = tl.load(bias + column, mask=column < COLUMNS, other=0.0)
@@ -34,61 +37,77 @@ def _add_norm_forward_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_norm_backward_kernel(  # type: ignore[no-untyped-def]
-    gradient, x, y, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
+@triton.jit
+def _backward_kernel(
+    gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, COLUMN_BLOCK)
     gain = tl.load(weight + column, mask=column < COLUMNS, other=0.0)
+    y_sum = tl.zeros((COLUMN_BLOCK,), tl.float32)
     gain_sum = tl.zeros((COLUMN_BLOCK,), tl.float32)
     offset_sum = tl.zeros((COLUMN_BLOCK,), tl.float32)
     for start in range(tl.program_id(0) * ROW_BLOCK, num_rows, tl.num_programs(0) * ROW_BLOCK):
         row = start + tl.arange(0, ROW_BLOCK)
         inside = (row[:, None] < num_rows) & (column[None, :] < COLUMNS)
         place = row[:, None].to(tl.int64) * COLUMNS + column[None, :]
-        total = _summed(x, y, place, inside, seed, dropout, HAS_DROPOUT)
+        total = _summed(x, y, y_bias, place, column, inside, seed, dropout, COLUMNS, HAS_DROPOUT)
         unit, scale = normed(total, inside, COLUMNS, epsilon)
         above = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
         gain_sum += tl.sum(above * unit, axis=0)
         offset_sum += tl.sum(above, axis=0)
-        below = norm_gradient(above, unit, scale, gain, COLUMNS)
+        below = tl.where(inside, norm_gradient(above, unit, scale, gain, COLUMNS), 0.0)
         tl.store(x_gradient + place, below.to(x_gradient.dtype.element_ty), mask=inside)
         if HAS_DROPOUT:
             below *= kept(seed, place, dropout)
             tl.store(y_gradient + place, below.to(y_gradient.dtype.element_ty), mask=inside)
-    mine = sums + tl.program_id(0) * 2 * COLUMNS + column
-    tl.store(mine, gain_sum, mask=column < COLUMNS)
-    tl.store(mine + COLUMNS, offset_sum, mask=column < COLUMNS)
+        y_sum += tl.sum(below, axis=0)
+    mine = sums + tl.program_id(0) * 3 * COLUMNS + column
+    tl.store(mine, y_sum, mask=column < COLUMNS)
+    tl.store(mine + COLUMNS, gain_sum, mask=column < COLUMNS)
+    tl.store(mine + 2 * COLUMNS, offset_sum, mask=column < COLUMNS)
 
 
 def forward(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, epsilon: float, dropout: float
+    x: Tensor,
+    y: Tensor,
+    y_bias: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    seed: Tensor,
+    epsilon: float,
+    dropout: float,
 ) -> Tensor:
     x, y, columns = x.contiguous(), y.contiguous(), x.shape[-1]
     out, num_rows = torch.empty_like(x), x.numel() // columns
     rows, block, warps = tile(columns)
-    _add_norm_forward_kernel[(triton.cdiv(num_rows, rows),)](
-        x, y, weight, bias, seed, out, num_rows, epsilon, dropout,
+    _forward_kernel[(triton.cdiv(num_rows, rows),)](
+        x, y, y_bias, weight, bias, seed, out, num_rows, epsilon, dropout,
         columns, rows, block, dropout > 0, num_warps=warps,
     )  # fmt: skip
     return out
 
 
 def backward(
-    gradient: Tensor, x: Tensor, y: Tensor, weight: Tensor, seed: Tensor, epsilon: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of x, y, weight and bias."""
+    gradient: Tensor,
+    x: Tensor,
+    y: Tensor,
+    y_bias: Tensor,
+    weight: Tensor,
+    seed: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> tuple[Tensor, ...]:
+    """Of x, y, the bias of y, weight and bias."""
     x, y, gradient, columns = x.contiguous(), y.contiguous(), gradient.contiguous(), x.shape[-1]
     num_rows = x.numel() // columns
     x_gradient = torch.empty_like(x)
     y_gradient = torch.empty_like(y) if dropout else x_gradient
     rows, block, warps = tile(columns)
     grid = programs(num_rows, rows)
-    sums = torch.empty(grid, 2, columns, device=x.device)
-    _add_norm_backward_kernel[(grid,)](
-        gradient, x, y, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
+    sums = torch.empty(grid, 3, columns, device=x.device)
+    _backward_kernel[(grid,)](
+        gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
         columns, rows, block, dropout > 0, num_warps=warps,
     )  # fmt: skip
-    gain, offset = sums.sum(dim=0)
-    return x_gradient, y_gradient, gain, offset
+    return x_gradient, y_gradient, *sums.sum(dim=0)
