@@ -254,6 +254,29 @@ def test_logits_become_their_gradient(
     assert_near(logits, plain, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "items", "dim"), [(1, 1, 8), (30, 70, 24), (300, 900, 64), (70, 130, 128)])
+def test_a_softmax_over_items_needs_no_logits(
+    rows: int, items: int, dim: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu.softmax_triton import loss_and_gradients
+
+    hidden, table, bias = (
+        randoms(*shape, device=device, dtype=kind, seed=len(shape) * shape[0])
+        for shape, kind in (((rows, dim), dtype), ((items + 2, dim), dtype), ((items,), torch.float32))
+    )
+    targets = (torch.arange(rows, device=device) % (items + 1)).int()
+    weights = (targets > 0).float() / rows
+
+    def plain(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+        chances = (hidden @ table[1 : items + 1].T + bias).log_softmax(dim=1)
+        return -(chances.gather(1, (targets.long() - 1).clamp(min=0)[:, None])[:, 0] * weights).sum()
+
+    expected = gradients(plain, (hidden, table, bias), torch.ones((), device=device))
+    for mine, right in zip(loss_and_gradients(hidden, table, bias, targets, weights), expected, strict=True):
+        assert_near(mine, right, dtype)
+
+
 def test_dropout_drops_as_much_as_it_should_and_something_else_each_time() -> None:
     masks = [keep_mask(draw_seed(torch.device("cpu")), (1000, 64), 0.3) for _ in range(3)]
     for mask in masks:

@@ -12,10 +12,25 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+def can_run(x: Tensor) -> bool:
+    """Whether kernels can compute with this tensor."""
+    return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
+
+
 def is_fused(x: Tensor) -> bool:
-    """Whether a kernel computes with this tensor. Of the plain form, a compiler makes kernels of its own."""
-    is_eager = x.is_cuda and not torch.compiler.is_compiling()
-    return is_eager and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
+    """Whether a kernel does compute with this tensor. Of the plain form, a compiler makes kernels of its own."""
+    return can_run(x) and not torch.compiler.is_compiling()
+
+
+@cache
+def one(device: torch.device) -> Tensor:
+    """The gradient of a loss that is optimised as it is. `is_one` knows it by its place, without reading it."""
+    return torch.ones((), device=device)
+
+
+def is_one(gradient: Tensor) -> bool:
+    # What a compiler traces with has no place.
+    return type(gradient) is Tensor and gradient.data_ptr() == one(gradient.device).data_ptr()
 
 
 def draw_seeds(device: torch.device, count: int) -> Tensor:

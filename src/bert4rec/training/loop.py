@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
 from bert4rec.evaluation.yardsticks import LEARNED
+from bert4rec.kernels.support import one
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -276,7 +277,7 @@ class Loop:
     def _update(self) -> None:
         """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
         loss = self._loss(self._row)
-        loss.backward()
+        loss.backward(one(loss.device).to(loss.dtype))
         nn.utils.clip_grad_norm_(self.task.model.parameters(), self.config.clip_norm)
         self._optimizer.step()
         self._loss_sum += loss.detach()
