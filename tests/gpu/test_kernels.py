@@ -65,6 +65,30 @@ def test_sums_are_normed(
         *kernels.backward(above, x, y, y_bias, weight, seed, EPSILON, dropout),
     )
     for mine, right in zip(ours, expected, strict=True):
+        assert mine is not None
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (70, 48), (301, 256)])
+def test_what_is_activated_is_normed(
+    rows: int, columns: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu import add_norm_triton as kernels
+
+    y, above = (randoms(rows, columns, device=device, dtype=dtype, seed=seed) for seed in (2, 3))
+    y_bias, weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5, 6))
+    seed = draw_seed(device)
+
+    def plain(y: Tensor, y_bias: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return nn.functional.layer_norm(plain_gelu(y + y_bias), (columns,), weight, bias, EPSILON)
+
+    expected = gradients(plain, (y, y_bias, weight, bias), above)
+    no_x, *found = kernels.backward(above, None, y, y_bias, weight, seed, EPSILON, 0.0)
+    ours = kernels.forward(None, y, y_bias, weight, bias, seed, EPSILON, 0.0), *found
+    assert no_x is None
+    for mine, right in zip(ours, expected, strict=True):
+        assert mine is not None
         assert_near(mine, right, dtype)
 
 

@@ -22,6 +22,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.errors import UsageError
 from bert4rec.kernels.attend import Span, attend
 from bert4rec.kernels.rotary import turned
+from bert4rec.kernels.take_rows import take_rows
 
 
 class Layout(Protocol):
@@ -76,10 +77,7 @@ class PackedLayout:
     def wanted(self, hidden: Tensor) -> Tensor:
         if self.causal and len(self.rows) == len(hidden):
             return hidden
-        if not hidden.requires_grad:
-            return hidden[self.rows]
-        # In float32 because the gradient is a sum over rows, and sums of bfloat16 are slow on a GPU.
-        return hidden.to(torch.promote_types(hidden.dtype, torch.float32))[self.rows].to(hidden.dtype)
+        return take_rows(hidden, self.rows)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool

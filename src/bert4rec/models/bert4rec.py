@@ -7,12 +7,11 @@ Shapes: tokens are [T] or [B, L], as the layout says; hidden states have one mor
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.kernels.activate import gelu
-from bert4rec.kernels.add_norm import add_norm
+from bert4rec.kernels.add_norm import add_norm, gelu_norm
 from bert4rec.kernels.embed import embed
 from bert4rec.kernels.linear import Dense, narrowed
 from bert4rec.kernels.split_heads import split_heads
@@ -142,8 +141,7 @@ class BERT4Rec(SequenceEncoder):
 
     def project(self, hidden: Tensor) -> Tensor:
         """The output layer (equation 7) up to the product with the shared item table."""
-        projected: Tensor = self.projection_norm(F.gelu(self.projection(hidden)))
-        return projected
+        return gelu_norm(hidden, self.projection, self.projection_norm)
 
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         """The shared item table, that of the input, and the bias of equation 7."""

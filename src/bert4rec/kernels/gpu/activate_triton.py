@@ -5,13 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.gpu.shared_triton import BUSY
+from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope
 
 ROWS, COLUMNS = 16, 128
-HALF_ROOT = tl.constexpr(0.7071067811865476)
-"""Square root of 1/2."""
-HALF_DENSITY = tl.constexpr(0.3989422804014327)
-"""Density of the normal distribution at 0."""
 
 
 @triton.jit
@@ -31,8 +27,7 @@ def _forward_kernel(x, bias, out, size, WIDTH: tl.constexpr, HAS_GATE: tl.conste
         value = _with_bias(x, bias, at_gate + WIDTH, column + WIDTH, inside)
         result = gate * tl.sigmoid(gate) * value
     else:
-        value = _with_bias(x, bias, place, column, inside)
-        result = value * 0.5 * (1.0 + tl.erf(value * HALF_ROOT))
+        result = gelu(_with_bias(x, bias, place, column, inside))
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
 
 
@@ -59,8 +54,7 @@ def _backward_kernel(
             tl.store(x_gradient + place + WIDTH, of_value.to(x_gradient.dtype.element_ty), mask=inside)
             value_total += tl.sum(of_value, axis=0)
         else:
-            density = HALF_DENSITY * tl.exp(-0.5 * read * read)
-            below = above * (0.5 * (1.0 + tl.erf(read * HALF_ROOT)) + read * density)
+            below = above * gelu_slope(read)
         tl.store(x_gradient + place, below.to(x_gradient.dtype.element_ty), mask=inside)
         total += tl.sum(below, axis=0)
     mine = sums + tl.program_id(1) * read_width + column

@@ -3,6 +3,10 @@
 import triton
 import triton.language as tl
 
+HALF_ROOT = tl.constexpr(0.7071067811865476)
+"""Square root of 1/2."""
+DENSITY = tl.constexpr(0.3989422804014327)
+"""Of the normal distribution at 0."""
 BUSY = 4 * 132
 """Programs that keep a large GPU busy."""
 
@@ -17,6 +21,17 @@ def kept(seed, place, dropout):
     x = x ^ (x >> 15)
     uniform = (x >> 8).to(tl.float32) * 5.9604644775390625e-08
     return tl.where(uniform >= dropout, 1.0 / (1.0 - dropout), 0.0)
+
+
+@triton.jit
+def gelu(x):
+    """The exact one."""
+    return x * 0.5 * (1.0 + tl.erf(x * HALF_ROOT))
+
+
+@triton.jit
+def gelu_slope(x):
+    return 0.5 * (1.0 + tl.erf(x * HALF_ROOT)) + x * DENSITY * tl.exp(-0.5 * x * x)
 
 
 @triton.jit
