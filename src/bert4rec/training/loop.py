@@ -122,7 +122,7 @@ class Loop:
 
         With `compile_step` the loss is compiled where that pays: on a GPU, and if the model has no kernels.
         """
-        self.task, self.config, self.device = task, config, device
+        self.task, self.config, self.device, self._seed = task, config, device, seed
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
@@ -257,6 +257,9 @@ class Loop:
         torch.mul(
             self._schedule[min(self.progress.step, self.config.steps)], self.learning_rate, out=self._rate
         )
+        if self.device.type == "cuda":
+            # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
+            torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
         if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
             self._replay()
         else:
@@ -278,7 +281,10 @@ class Loop:
         """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
         loss = self._loss(self._row)
         loss.backward(one(loss.device).to(loss.dtype))
-        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.config.clip_norm)
+        gradients = [each.grad for each in self.task.model.parameters() if each.grad is not None]
+        # The optimiser divides by it on its way, so that gradients too long are clipped without a pass of their own.
+        length = nn.utils.get_total_norm(gradients)
+        self._optimizer.grad_scale = (length / self.config.clip_norm).clamp(min=1)  # type: ignore[attr-defined]
         self._optimizer.step()
         self._loss_sum += loss.detach()
 
