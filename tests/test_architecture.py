@@ -90,7 +90,7 @@ SEAMS = (
     "settings/objectives.py:ObjectiveSettings",
     "tasks/task.py:Task",
     "tasks/task.py:TaskKind",
-    "training/watch.py:Listener",
+    "training/reporting/watch.py:Listener",
     "recommend/engine.py:Engine",
 )
 """File and class of each protocol that others may implement."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.training.code_mark import NEUTRAL, PACKAGE, code_checksum, decisive_modules
+from bert4rec.training.reporting.code_mark import NEUTRAL, PACKAGE, code_checksum, decisive_modules
 
 LOOP = '''"""Trains."""
 

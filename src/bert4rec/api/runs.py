@@ -16,8 +16,8 @@ from bert4rec.settings.checks import checked_minutes, checked_seed
 if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison, Systems
     from bert4rec.recommend.recommender import Recommender
+    from bert4rec.training.reporting.watch import Callback, Listener, Track
     from bert4rec.training.run import Run
-    from bert4rec.training.watch import Callback, Listener, Track
 
 
 def train(

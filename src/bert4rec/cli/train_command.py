@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.training.loop import TrainingProgress
+    from bert4rec.training.reporting.watch import Throughput
     from bert4rec.training.run import Run, Stage
-    from bert4rec.training.watch import Throughput
 
 
 SILENCE = 30.0

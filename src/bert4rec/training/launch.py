@@ -18,10 +18,10 @@ from bert4rec.errors import UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import place
 from bert4rec.training.plan import Plan, clear_run
-from bert4rec.training.results import append_results
+from bert4rec.training.reporting.results import append_results
+from bert4rec.training.reporting.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 from bert4rec.training.run import Run
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 
 
 class TemporaryFolder:

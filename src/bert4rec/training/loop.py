@@ -1,8 +1,8 @@
 """The one training loop. Of a task it knows its batches and its loss, and nothing else.
 
-Here, and nowhere else, live the optimiser, the schedule, compilation and CUDA graphs, validation, early
-stopping and checkpoints. A batch is one row of int32 numbers of fixed length, so on a GPU a whole step
-(forward, backward, clipping, update) is recorded once and replayed; the host only copies the next row.
+Here, and nowhere else, live compilation and CUDA graphs, validation, early stopping and checkpoints. A batch is one
+row of int32 numbers of fixed length, so on a GPU a whole step (forward, backward, clipping, update) is recorded once
+and replayed; the host only copies the next row.
 """
 
 import copy
@@ -18,24 +18,17 @@ from torch import Tensor, nn
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.evaluation.yardsticks import LEARNED
 from bert4rec.kernels.support import one
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.clock import Clock
+from bert4rec.training.optimizer import make_optimizer, schedule
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
 SECONDS_OF_TIMING = 0.5
 """Enough to know how long a step takes."""
-SECONDS_BETWEEN_REPORTS = 1.0
-SECONDS_BETWEEN_CHECKPOINTS = 60.0
-LARGEST_SHARE_OF_CHECKPOINTS = 0.03
-"""Of the time. Weights and moments of a large catalogue are hundreds of megabytes."""
-NO_BETTER = 1.1
-"""Up to this multiple of popularity's value, a validation is no better than popularity."""
-LOWER = 0.99
-"""Down to this multiple of what it was two validations before, a loss has fallen."""
 
 
 @dataclass
@@ -74,35 +67,6 @@ class Hooks:
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
-
-
-class CollapsedError(Exception):
-    """Training has come to nothing, and the message says how that shows. A lower learning rate may help."""
-
-
-def why_collapsed(progress: TrainingProgress, config: TrainingConfig, popular: float) -> str:
-    """How it shows that a training has come to nothing; empty as long as something may become of it.
-
-    Collapsed weights recommend the same to everybody, and the best of that is popularity, whose value is `popular`.
-    Many a model begins there and leaves after a while, so it is a collapse only where it lasts beyond the warm-up:
-
-    - two validations in a row are no better than popularity after one that was much better, and the loss is higher
-      than it was then; of a model that over-fits it would be lower;
-    - three in a row are no better, half of the steps or all patience is used up, and the loss has stopped falling or
-      has been higher than it was at first; of a model that only learns slowly it falls all the time.
-    """
-    marks = [mark for mark in progress.history if mark["step"] > config.warmup_steps]
-    low = [mark for mark in marks[-3:] if mark["value"] <= NO_BETTER * popular]
-    if len(low) < 2 or low[-2:] != marks[-2:]:
-        return ""
-    last, best = marks[-1], max(marks, key=lambda mark: float(mark["value"]))
-    told = f"{progress.metric} is {last['value']:.4f}, no better than the {popular:.4f} of the most popular items"
-    if best["value"] >= LEARNED * popular and last["loss"] > best["loss"]:
-        return f"{told}, after {best['value']:.4f} at step {best['step']:,}"
-    is_late = last["step"] >= config.steps / 2 or progress.stale >= config.patience
-    losses = [mark["loss"] for mark in progress.history]
-    is_learning = last["loss"] <= LOWER * low[0]["loss"] and max(losses) == losses[0]
-    return told if is_late and len(low) == 3 and not is_learning else ""
 
 
 class Loop:
@@ -146,7 +110,7 @@ class Loop:
         Where there is a validation, the best weights are in `best`. `tag` is written into the checkpoint and
         must be the same when it is read.
         """
-        clock = _Clock(self.progress)
+        clock = Clock(self.progress.seconds, self.progress.step)
         self.task.model.train()
         try:
             while True:
@@ -297,7 +261,7 @@ class Loop:
                 self._update()
         self._graph.replay()
 
-    def _mark(self, hooks: Hooks, clock: "_Clock") -> None:
+    def _mark(self, hooks: Hooks, clock: Clock) -> None:
         """Validate, remember the best weights, and note how things stand."""
         entry: dict[str, Any] = {"step": self.progress.step, "loss": self._mean_loss()}
         if hooks.validate:
@@ -320,7 +284,7 @@ class Loop:
         """Since the last mark. Waits for the device."""
         return float(self._loss_sum) / max(1, self._loss_steps)
 
-    def _checkpoint(self, path: Path | None, tag: str, clock: "_Clock") -> None:
+    def _checkpoint(self, path: Path | None, tag: str, clock: Clock) -> None:
         self.progress.seconds = clock.seconds()
         if path is None:
             return
@@ -338,61 +302,3 @@ class Loop:
             path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
         )
         clock.note_checkpoint(began)
-
-
-def schedule(config: TrainingConfig) -> Tensor:
-    """Share of the learning rate at each step: up to 1 in the warm-up, down to 0 at the end; 0 behind it."""
-    number = torch.arange(1.0, config.steps + 2)
-    rise = number / max(1, config.warmup_steps)
-    fall = (config.steps - number + 1) / max(1, config.steps - config.warmup_steps)
-    return torch.minimum(rise, fall).clamp(0, 1)
-
-
-def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:
-    """AdamW that decays matrices and tables, not biases and norms. Its learning rate is read from `rate`."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=rate.is_cuda)
-
-
-class _Clock:
-    """Seconds of training, those before a resume included, and when to speak up."""
-
-    def __init__(self, progress: TrainingProgress) -> None:
-        self._began = time.perf_counter() - progress.seconds
-        self._reported = self._saved = time.perf_counter()
-        self._pause = 0.0
-        self._aside = 0.0
-        self._step_reported = progress.step
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began
-
-    def is_time_to_report(self) -> bool:
-        return time.perf_counter() - self._reported > SECONDS_BETWEEN_REPORTS
-
-    def is_time_to_checkpoint(self, *, at_mark: bool) -> bool:
-        usual = 0.0 if at_mark else SECONDS_BETWEEN_CHECKPOINTS
-        return time.perf_counter() - self._saved >= max(usual, self._pause)
-
-    def note_checkpoint(self, began: float) -> None:
-        """One was written, begun at `began`: the longer it took, the longer until the next."""
-        self._saved = time.perf_counter()
-        self._pause = (self._saved - began) / LARGEST_SHARE_OF_CHECKPOINTS
-
-    def leave_out(self, began: float) -> float:
-        """What was done since `began` does not count as training when it comes to speed. Returns its seconds."""
-        seconds = time.perf_counter() - began
-        self._aside += seconds
-        return seconds
-
-    def steps_per_second(self, step: int) -> float:
-        """Since the last report."""
-        now = time.perf_counter()
-        speed = (step - self._step_reported) / max(1e-9, now - self._reported - self._aside)
-        self._reported, self._step_reported, self._aside = now, step, 0.0
-        return speed

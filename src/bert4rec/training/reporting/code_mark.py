@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 ROOTS = ("training/train.py", "evaluation/judge.py", "models", "tasks")
 """Where results come from: these modules and folders, and every module of the package that they import."""
 NEUTRAL = {
@@ -22,14 +22,9 @@ NEUTRAL = {
     "logs",
     "progress",
     "settings/presets",
-    "training/advice",
-    "training/code_mark",
-    "training/forecast",
     "training/plan",
-    "training/progress_log",
-    "training/results",
+    "training/reporting",
     "training/run",
-    "training/watch",
 }
 """Modules and folders that training imports but that decide nothing: they read and write files, warn, predict and
 report. The data and the complete settings are in every line of results anyway. Neither do kernels: what they compute is

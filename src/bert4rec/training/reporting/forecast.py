@@ -13,9 +13,9 @@ from bert4rec.data.splits import Part, Targets
 from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.training.loop import Loop, TrainingProgress
-from bert4rec.training.progress_log import ProgressLog
+from bert4rec.training.reporting.progress_log import ProgressLog
+from bert4rec.training.reporting.watch import Listener, Throughput
 from bert4rec.training.run import Plan, Stage
-from bert4rec.training.watch import Listener, Throughput
 
 MEMORY = 60.0
 """Seconds after which a step counts a third: a stalled second does not show, a lasting slow-down does."""
