@@ -306,13 +306,16 @@ def test_a_refit_is_compared_with_what_the_selection_had_learned_at_the_same_ste
     def marks_of(*losses: float) -> list[dict[str, Any]]:
         return [{"step": 100 * number, "loss": loss} for number, loss in enumerate(losses, start=1)]
 
-    selection = marks_of(7.0, 6.0, 5.0, 4.5, 4.2)
-    assert not why_fallen_behind(marks_of(7.0, 6.2, 5.3, 4.9), selection, 100), "a little above"
-    assert not why_fallen_behind(marks_of(7.0, 6.9, 6.8, 6.7), selection, 200), "only twice after the warm-up"
-    assert not why_fallen_behind(marks_of(7.0, 6.9, 6.8, 5.0), selection, 100), "it comes back"
-    assert why_fallen_behind(marks_of(7.0, 6.9, 6.8, 6.7), selection, 100)
-    assert not why_fallen_behind(marks_of(7.3, 7.2, 7.1), marks_of(7.0, 6.99, 6.98), 100), (
-        "nothing learned yet"
+    def why(*losses: float, warmup: int = 100, steps: int = 1000) -> str:
+        return why_fallen_behind(marks_of(*losses), marks_of(7.0, 6.0, 5.0, 4.5, 4.2), warmup, steps)
+
+    assert why(7.0, 6.9, 6.8, 6.7)
+    assert not why(7.0, 6.2, 5.3, 4.9), "a little above"
+    assert not why(7.0, 6.9, 6.8, 6.7, warmup=200), "only twice after the warm-up"
+    assert why(7.0, 6.9, 6.8, 6.7, warmup=200, steps=400), "but there is nothing more to come"
+    assert not why(7.0, 6.9, 6.8, 5.0), "it comes back"
+    assert not why_fallen_behind(marks_of(7.3, 7.2, 7.1), marks_of(7.0, 6.99, 6.98), 0, 300), (
+        "nothing learned"
     )
 
 

@@ -45,16 +45,20 @@ def why_collapsed(progress: TrainingProgress, config: TrainingConfig, popular: f
 
 
 def why_fallen_behind(
-    marks: Sequence[Mapping[str, Any]], selection: Sequence[Mapping[str, Any]], warmup_steps: int
+    marks: Sequence[Mapping[str, Any]],
+    selection: Sequence[Mapping[str, Any]],
+    warmup_steps: int,
+    last_step: int,
 ) -> str:
     """How it shows that a refit has come to nothing though the selection did not; empty as long as all is well.
 
-    There is no validation in a refit, but the selection has left its losses at the same steps. Three in a row are more
-    above them than halfway back to where the selection began; more data makes no such difference.
+    There is no validation in a refit, but the selection has left its losses at the same steps. Three in a row, or all
+    at the end, are more above them than halfway back to where it began; more data makes no such difference.
     """
     theirs = {mark["step"]: mark["loss"] for mark in selection}
-    shared = [mark for mark in marks if mark["step"] in theirs and mark["step"] > warmup_steps]
-    if len(shared) < 3 or not all(_is_far_above(mark["loss"], theirs, mark["step"]) for mark in shared[-3:]):
+    shared = [mark for mark in marks if mark["step"] in theirs and mark["step"] > warmup_steps][-3:]
+    is_enough = len(shared) == 3 or (shared and shared[-1]["step"] == last_step)
+    if not is_enough or not all(_is_far_above(mark["loss"], theirs, mark["step"]) for mark in shared):
         return ""
     last = shared[-1]
     return f"the loss is {last['loss']:.4f}, but in the selection it was {theirs[last['step']]:.4f}"

@@ -129,7 +129,7 @@ class _Trainer:
         """Train with validation and keep the best weights, unless that was done before."""
         task, training = self._task("valid"), self.plan.config.training
         self._open_folder()
-        kept, tag = self.folder / "selection.safetensors", self._tag("selection")
+        kept, tag = self.folder / "selection.safetensors", self.plan.tag("selection")
         if not kept.exists():
             best, progress = task.model.state_dict(), TrainingProgress()
             if training:
@@ -274,7 +274,7 @@ class _Trainer:
 
     def _run(self, loop: Loop, stage: Stage, steps: int) -> None:
         self.around.listener.stage(stage, steps)
-        checkpoint, tag = self._checkpoint(stage), self._tag(stage)
+        checkpoint, tag = self._checkpoint(stage), self.plan.tag(stage)
         # What is there when an attempt follows another belongs to that one.
         if checkpoint.exists() and not loop.progress.restarts:
             loop.resume(checkpoint, tag)
@@ -286,7 +286,7 @@ class _Trainer:
         )
         # An experiment shows what becomes of its variant, whatever that is.
         may_restart = len(loop.progress.restarts) < MOST_RESTARTS and not self.plan.variant
-        why_over = self._judge_of_collapse(stage, loop.config)
+        why_over = self._judge_of_collapse(stage, steps, loop.config)
 
         def validate() -> float:
             step = loop.progress.step
@@ -318,13 +318,15 @@ class _Trainer:
         loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
 
-    def _judge_of_collapse(self, stage: Stage, training: TrainingConfig) -> Callable[[TrainingProgress], str]:
+    def _judge_of_collapse(
+        self, stage: Stage, steps: int, training: TrainingConfig
+    ) -> Callable[[TrainingProgress], str]:
         """Why a training has come to nothing, from its progress; empty as long as something may become of it."""
         if stage == "selection":
             floor = self.yardsticks.floor(len(self.split.valid))
             return lambda progress: why_collapsed(progress, training, floor) if floor is not None else ""
-        selection = self.log.read("selection")
-        return lambda progress: why_fallen_behind(progress.history, selection, training.warmup_steps)
+        selection, warmup = self.log.read("selection"), training.warmup_steps
+        return lambda progress: why_fallen_behind(progress.history, selection, warmup, steps)
 
     @cached_property
     def yardsticks(self) -> Yardsticks:
@@ -395,6 +397,3 @@ class _Trainer:
 
     def _forget(self, stage: Stage) -> None:
         self._checkpoint(stage).unlink(missing_ok=True)
-
-    def _tag(self, stage: Stage) -> str:
-        return self.plan.tag(stage)
