@@ -1,5 +1,6 @@
 """Training on a GPU: kernels and recorded steps change how fast it is, not what comes out."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
+from bert4rec.errors import UsageError
 from bert4rec.kernels import support
 from bert4rec.settings.config import RunConfig
 from bert4rec.tasks import losses
 from bert4rec.tasks.task import Task, TaskInputs
 from bert4rec.training import loop
 from bert4rec.training.device import place
+from bert4rec.training.launch import launch
 from bert4rec.training.loop import Loop
+from bert4rec.training.plan import Plan
 from bert4rec.training.specs import MODELS
 from tests.training.tiny import random_histories, tiny_config
 
@@ -133,6 +137,28 @@ def test_a_training_that_is_resumed_ends_where_it_would_have(
     first.run(7, checkpoint=tmp_path / "kept.safetensors")
     resumed = trained(make_task(dataset, config, model, GPU), config, 12, tmp_path / "kept.safetensors")
     assert_near(resumed, whole, 1e-3)
+
+
+@pytest.fixture
+def cramped() -> Iterator[None]:
+    """A GPU with room for half a gigabyte more."""
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    mine = torch.cuda.memory_reserved() + (1 << 29)
+    torch.cuda.set_per_process_memory_fraction(mine / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.usefixtures("cramped")
+def test_a_batch_too_large_is_told_with_the_size_that_fits(dataset: Dataset, tmp_path: Path) -> None:
+    config = config_of("bert4rec", "training.batch_size=4194304")
+    plan = Plan.for_dataset(dataset, "bert4rec", config, preset=None, seed=1, split=None)
+    with pytest.raises(UsageError, match=r"has not enough memory for training.batch_size=4194304") as told:
+        launch(dataset, tmp_path / "run", plan, progress=False)
+    (size,) = re.findall(r"A batch of (\d+) fits", str(told.value))
+    assert 1024 < int(size) < 4194304
 
 
 def test_the_gpu_is_taken_if_there_is_one() -> None:
