@@ -85,7 +85,7 @@ def train(
     split
         How histories are cut for validation and test; None: as the dataset was prepared.
     device
-        "auto", "cpu", "cuda" or "cuda:1".
+        "auto", "cpu", "cuda", "cuda:1" or "mps".
     compile
         Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
@@ -203,7 +203,7 @@ def load(model: "Run | str | Path", *, device: str = "auto", threads: int = 1) -
     model
         A run or its folder, or the folder of an exported model, which needs no torch.
     device
-        Of a run: "auto", "cpu", "cuda" or "cuda:1".
+        Of a run: "auto", "cpu", "cuda", "cuda:1" or "mps".
     threads
         Of an exported model: how many processors one answer may use.
     """

@@ -35,7 +35,7 @@ def train(
     items
         A larger number of items, such as 1000000.
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     plain
         Also time a plain PyTorch loop.
     json

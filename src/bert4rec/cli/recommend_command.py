@@ -89,7 +89,7 @@ def recommend_command(
     encoding
         With --input: of text files that are not UTF-8, such as latin-1.
     device
-        Of a run: auto, cpu, cuda or cuda:1.
+        Of a run: auto, cpu, cuda, cuda:1 or mps.
     threads
         Of an exported model: how many processors to use.
     overwrite

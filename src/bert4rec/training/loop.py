@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.kernels.support import one
+from bert4rec.kernels.support import has_triton, one
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -93,7 +93,8 @@ class Loop:
         self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
         self._schedule = schedule(config).to(device)
         self._rate = torch.zeros((), device=device)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
         self._optimizer = make_optimizer(task.model, config, self._rate)
@@ -139,6 +140,21 @@ class Loop:
     def learning_rate(self) -> float:
         """The highest: half of what is configured after one restart, a quarter after two."""
         return self.config.learning_rate / 2.0 ** len(self.progress.restarts)
+
+    @property
+    def path(self) -> str:
+        """How a GPU computes steps, and why not faster, for people; empty on a CPU."""
+        if self.device.type == "cpu":
+            return ""
+        if self.is_compiled:
+            means = "compiled code"
+        elif not has_triton():
+            means = "plain torch, because Triton is not installed"
+        elif self.task.model.has_kernels:
+            means = "own kernels"
+        else:
+            means = "plain torch, because it is not to be compiled"
+        return f"The GPU computes steps by {means}."
 
     @property
     def is_warm(self) -> bool:

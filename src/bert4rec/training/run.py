@@ -217,7 +217,7 @@ class Run:
         negatives
             Which stored candidates the sampled protocol uses; ranks are kept for "popularity" only.
         device
-            "auto", "cpu", "cuda" or "cuda:1".
+            "auto", "cpu", "cuda", "cuda:1" or "mps".
         progress
             Whether to show a progress bar; None shows one in notebooks.
         """

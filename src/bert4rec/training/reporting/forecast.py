@@ -166,6 +166,8 @@ class StageReporter:
         self, dataset: Dataset, targets: Targets, dtype: torch.dtype | None, *, is_told: bool
     ) -> None:
         """Measure how long the run will take, where that can be done beforehand, and say so if nobody did yet."""
+        if self.stage == "selection" and self.loop.path:
+            self.listener.say(self.loop.path)
         self._is_announced |= not is_told
         to_come = self.forecast.steps_left(self.stage, self._learned, self.steps)
         passes = passes_for(to_come) if self._is_warm else 0
