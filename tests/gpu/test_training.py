@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import histories_before
 from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import UsageError
 from bert4rec.kernels import support
-from bert4rec.settings.config import RunConfig
+from bert4rec.models.model import make_scorer
+from bert4rec.settings.config import RunConfig, make_config
 from bert4rec.tasks import losses
 from bert4rec.tasks.task import Task, TaskInputs
 from bert4rec.training import loop
-from bert4rec.training.device import place
+from bert4rec.training.device import Placement, place
 from bert4rec.training.launch import launch
 from bert4rec.training.loop import Loop
 from bert4rec.training.plan import Plan
 from bert4rec.training.specs import MODELS
+from bert4rec.world.world import World, WorldConfig
 from tests.training.tiny import random_histories, tiny_config
 
 pytestmark = [
@@ -159,6 +162,35 @@ def test_a_batch_too_large_is_told_with_the_size_that_fits(dataset: Dataset, tmp
         launch(dataset, tmp_path / "run", plan, progress=False)
     (size,) = re.findall(r"A batch of (\d+) fits", str(told.value))
     assert 1024 < int(size) < 4194304
+
+
+def hits(model: str, placement: Placement, dataset: Dataset) -> float:
+    """The share of users whose next item is among ten of a model that was trained for a moment."""
+    config = make_config(
+        model,
+        {
+            "model": {"dim": 32, "heads": 2, "max_length": 20},
+            "training": {"batch_size": 128, "steps": 200, "warmup_steps": 30, "learning_rate": 5e-3},
+        },
+    )
+    split = leave_one_out(dataset)
+    inputs = TaskInputs(dataset, split.training_end("valid"), config, 1, placement.device, placement.dtype)
+    task = MODELS[model].make_task(inputs)
+    assert config.training
+    Loop(task, config.training, device=placement.device, seed=1).run_steps(200)
+    scorer, targets = make_scorer(task.model.eval(), placement.dtype), split.valid
+    histories = histories_before(dataset, targets.users, targets.positions)
+    scores = scorer(targets.users, histories).float().cpu()
+    own = scores.gather(1, torch.from_numpy(dataset.sequences[targets.positions]).long()[:, None])
+    return float(((scores > own).sum(dim=1) < 10).float().mean())
+
+
+@pytest.mark.parametrize("model", ["bert4rec", "bert4rec+"])
+def test_the_built_in_world_is_learned_as_well_as_on_a_cpu(model: str) -> None:
+    world = World.generate(WorldConfig())
+    dataset = Dataset.from_sequences(world.sequences() + np.int32(1), world.offsets)
+    here, there = (hits(model, placement, dataset) for placement in (place("cpu"), place("cuda")))
+    assert there == pytest.approx(here, rel=0.1)
 
 
 def test_the_gpu_is_taken_if_there_is_one() -> None:
