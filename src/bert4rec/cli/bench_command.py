@@ -8,7 +8,7 @@ from bert4rec.cli.console import print_json, print_table
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.extras import require_torch
 
-app = App(name="bench", help="Measure speed and memory on this machine.")
+app = App(name="bench", help_format="markdown", help="Measure speed and memory on this machine.")
 
 
 @app.command
