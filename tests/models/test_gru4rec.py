@@ -81,7 +81,7 @@ def test_the_compiler_leaves_the_recurrence_to_the_library() -> None:
     dataset = dataset_of([[1, 2, 3, 1, 1]], num_items=3)
     task = make_task(dataset, tiny_config(*WITHOUT_DROPOUT, model="gru4rec"), "gru4rec")
     row = first_row(task, [1])
-    compiled = torch.compile(task.loss, dynamic=False, backend=note)
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(task.loss, dynamic=False, backend=note)
     assert compiled(row).item() == pytest.approx(task.loss(row).item())
     assert graphs
     assert not [node for graph in graphs for node in graph.graph.nodes if "gru" in str(node.target).lower()]
