@@ -26,4 +26,4 @@ def require_tuner() -> None:
 def require_transformers() -> None:
     """Refuse to measure against a library that is not there; does not load it. No extra: nothing else needs it."""
     if find_spec("transformers") is None:
-        raise UsageError('`peer="hf"` requires transformers: pip install transformers.')
+        raise UsageError("transformers is required: pip install transformers.")

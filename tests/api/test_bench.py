@@ -60,5 +60,5 @@ def test_the_peer_is_as_large_as_ours() -> None:
 
 @pytest.mark.skipif(bool(find_spec("transformers")), reason="transformers is installed")
 def test_a_peer_that_is_not_installed_is_asked_for_before_anything_is_measured() -> None:
-    with pytest.raises(UsageError, match="requires transformers: pip install transformers"):
+    with pytest.raises(UsageError, match="transformers is required: pip install transformers"):
         bench_train(device="no such device", peer="hf")

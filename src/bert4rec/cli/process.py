@@ -26,6 +26,8 @@ def loading() -> Iterator[None]:
 
     Otherwise torch's many thousand objects are looked through again and again, for a seventh of the time it takes.
     """
+    # All installed packages would be read in search of further kinds of devices, which are not used here.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     gc.disable()
     try:
         yield
