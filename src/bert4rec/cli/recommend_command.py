@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from bert4rec.api.runs import load
 from bert4rec.cli.console import count, print_json, print_table, progress, say, warn
 from bert4rec.cli.prepare_command import Flag
+from bert4rec.cli.process import loading
 from bert4rec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def recommend_command(
         Request(source, output).check_target(overwrite=overwrite)  # before anything is loaded
         try:
             with progress("Recommending", "users") as report:
-                recommender = load(model, device=device, threads=threads)
+                with loading():
+                    recommender = load(model, device=device, threads=threads)
                 tally = recommender.recommend_file(
                     source,
                     output,
@@ -144,7 +146,8 @@ def recommend_command(
         _say_if_too_many(k, recommender.catalogue)
         _print_tally(tally, output, recommender.catalogue)
         return
-    recommender = load(model, device=device, threads=threads)
+    with loading():
+        recommender = load(model, device=device, threads=threads)
     allowed, denied = _ids(allow), _ids(deny)
     if user is not None:
         found = recommender.recommend_user(

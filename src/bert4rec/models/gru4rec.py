@@ -53,9 +53,11 @@ class GRU4Rec(SequenceEncoder):
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         return (self.item_table if self.is_tied else self.output_table).weight, self.item_bias
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # The library's own recurrence is the fastest.
     def _states(self, items_BL: Tensor) -> Tensor:
-        """[B, L, D]: what the network remembers after each item. Padding may stand behind, not before."""
+        """[B, L, D]: what the network remembers after each item. Padding may stand behind, not before.
+
+        torch.compile leaves `nn.GRU` as it is, and the library's own recurrence is the fastest.
+        """
         x: Tensor = F.dropout(self.item_table(items_BL), self.config.embedding_dropout, self.training)
         for layer in self.layers:
             x = F.dropout(layer(x)[0], self.config.hidden_dropout, self.training)
