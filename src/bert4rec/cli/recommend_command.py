@@ -44,6 +44,7 @@ def recommend_command(
     encoding: str | None = None,
     device: str = "auto",
     threads: int = 1,
+    quantised: bool = True,
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -92,6 +93,9 @@ def recommend_command(
         Of a run: auto, cpu, cuda or cuda:1.
     threads
         Of an exported model: how many processors to use.
+    quantised
+        Of an exported model: search 100,000 items and more by vectors of whole numbers first. The answers are the same;
+        --no-quantised takes several times as long and a quarter less memory.
     overwrite
         Replace the output, or the parts of another request.
     json
@@ -120,7 +124,7 @@ def recommend_command(
         Request(source, output).check_target(overwrite=overwrite)  # before anything is loaded
         try:
             with progress("Recommending", "users") as report:
-                recommender = load(model, device=device, threads=threads)
+                recommender = load(model, device=device, threads=threads, quantised=quantised)
                 tally = recommender.recommend_file(
                     source,
                     output,
@@ -144,7 +148,7 @@ def recommend_command(
         _say_if_too_many(k, recommender.catalogue)
         _print_tally(tally, output, recommender.catalogue)
         return
-    recommender = load(model, device=device, threads=threads)
+    recommender = load(model, device=device, threads=threads, quantised=quantised)
     allowed, denied = _ids(allow), _ids(deny)
     if user is not None:
         found = recommender.recommend_user(

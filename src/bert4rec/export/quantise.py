@@ -9,7 +9,7 @@ rounded to q', v·q - v'·q' = (v - v')·q + v'·(q - q') ≤ |v - v'| |q| + |v'
 whatever order, is part of the former.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def search_graph(
     bias_unit = unit_of_bias(rows, bias)
     quantised = quantise(rows, bias, bias_unit)
     width, num_blocks = quantised.whole.shape[1], len(quantised.steps)
-    constants = {
+    constants: dict[str, NDArray[Any]] = {
         "rows": np.ascontiguousarray(quantised.whole.T),
         "zero_point": np.array(_ZERO_POINT, np.uint8),
         "steps": quantised.steps,

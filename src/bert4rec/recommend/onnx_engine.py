@@ -72,11 +72,15 @@ class OnnxEngine:
     def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
         if self._search is None:
             return self._best_of_all(queries, excluded, k)
-        found = [
-            self._best_of_all(queries[[row]], excluded[row : row + 1], k) if best is None else best
-            for row, best in enumerate(self._search.top(queries, excluded, k))
-        ]
-        numbers, scores = map(np.concatenate, zip(*found, strict=True))
+        found = list(self._search.top(queries, excluded, k))
+        left = np.array([row for row, best in enumerate(found) if best is None], np.int64)
+        numbers = np.empty((len(queries), k), np.int32)
+        scores = np.empty((len(queries), k), np.float32)
+        for row, best in enumerate(found):
+            if best is not None:
+                numbers[row], scores[row] = best
+        if len(left):
+            numbers[left], scores[left] = self._best_of_all(queries[left], excluded[left], k)
         return numbers, scores
 
     def _best_of_all(
@@ -112,6 +116,18 @@ class OnnxEngine:
         asked = {"history": history[None].astype(np.int64)}
         weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
         return weights
+
+
+def refuse_options_of_exported(*, threads: int, quantised: bool) -> None:
+    """Of a run, torch uses the processors as it is set, and always scores all items."""
+    for name, is_usual in (("threads", threads == 1), ("quantised", quantised)):
+        if not is_usual:
+            raise UsageError(f"`{name}` applies to exported models only.")
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether this is the folder of an exported model, rather than a run."""
+    return (folder / MANIFEST).is_file()
 
 
 def read_model(folder: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class QuantisedSearch:
         self._most_blocks = int(_MOST_SCORED * num_items / BLOCK)
 
     def top(self, queries: Queries, excluded: Histories, k: int) -> Iterator[tuple[Numbers, Scores] | None]:
-        """The k best items of each query less its `excluded`, as [1, k]; None if too many may be among them."""
+        """The k best items of each query less its `excluded`, [k]; None if too many may be among them."""
         for rows in by_rows(len(queries), _QUERIES_AT_ONCE):
             struck_out = [excluded.items[first:last] for first, last in _limits(excluded[rows])]
             # Even if each excluded item is the best of its block, these blocks hold k others that look best.
@@ -56,8 +56,8 @@ class QuantisedSearch:
                 yield from (None for _ in struck_out)
                 continue
             bounds, best = self._bounds(queries[rows], look_best)
-            for query, *found in zip(queries[rows], bounds, best, struck_out, strict=True):
-                yield self._settle(query[None], *found, k)
+            for query, *found in zip(queries[rows, None], bounds, best, struck_out, strict=True):
+                yield self._settle(query, *found, k=k)
 
     def _bounds(self, queries: Queries, look_best: int) -> tuple[NDArray[np.float32], Places]:
         """How high an item of each block can score, [B, blocks], and the blocks that look best, [B, look_best]."""
@@ -77,14 +77,15 @@ class QuantisedSearch:
         return bounds, best
 
     def _settle(
-        self, query: Queries, bounds: NDArray[np.float32], best: Places, excluded: Numbers, k: int
+        self, query: Queries, bounds: NDArray[np.float32], best: Places, excluded: Numbers, *, k: int
     ) -> tuple[Numbers, Scores] | None:
         _, scores = self._exact_top(query, self._places(np.sort(best)), excluded, k)
         floor = scores[0, -1]
         blocks = np.flatnonzero(~(bounds < floor))  # a bound that is not a number proves nothing
         if len(blocks) > self._most_blocks:
             return None
-        return self._exact_top(query, self._places(blocks), excluded, k)
+        numbers, scores = self._exact_top(query, self._places(blocks), excluded, k)
+        return numbers[0], scores[0]
 
     def _places(self, blocks: Places) -> Places:
         """Of all items in these blocks."""
