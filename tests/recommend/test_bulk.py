@@ -13,12 +13,15 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert4rec.errors import Bert4RecError, DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints
 from bert4rec.recommend import bulk
 from bert4rec.recommend.bulk import Request, Tally, recommend_file
+from bert4rec.recommend.bulk_input import users_of
 from bert4rec.recommend.recommender import Recommender
 from tests.conftest import MakeDataset
 from tests.recommend.tiny import HighestFirst, highest_first
@@ -219,6 +222,30 @@ def test_ids_may_have_blanks_around_them_and_whole_numbers_a_point(tmp_path: Pat
         tally = recommend_file(shop, Request(tmp_path / name, tmp_path / f"{name}.parquet"))
         assert tally.unknown == unknown
         assert pl.read_parquet(tmp_path / f"{name}.parquet")["item"].to_list() == [10]
+
+
+MAYBE_ITEMS = st.lists(st.sampled_from([*IDS, "who", " item-2", None]), max_size=5)
+
+
+@given(lists=st.lists(st.none() | MAYBE_ITEMS, min_size=1, max_size=9), per_part=st.integers(1, 4))
+def test_missing_and_unknown_items_leave_everything_else_where_it_was(
+    lists: list[list[str | None] | None], per_part: int
+) -> None:
+    catalogue = highest_first(IDS).catalogue
+    table = pl.DataFrame({"user": range(len(lists)), "items": pl.Series(lists, dtype=pl.List(pl.String))})
+    with users_of(
+        table, ColumnRequest(), catalogue, per_part=per_part, check_dataset=lambda dataset: dataset
+    ) as (_, parts):
+        for number, part in enumerate(parts):
+            rows = [[item for item in row or [] if item] for row in lists[number * per_part :][:per_part]]
+            known = [[IDS.index(item.strip()) + 1 for item in row if item != "who"] for row in rows]
+            found = [part.histories[row : row + 1].flat()[1].tolist() for row in range(len(rows))]
+            assert found == known
+            assert part.unknown_rows.tolist() == [
+                place for place, row in enumerate(rows) for item in row if item == "who"
+            ]
+            assert set(part.unknown_ids) <= {"who"}
+            assert part.unknown == len(part.unknown_ids)
 
 
 def test_lists_of_numbers_in_json_lines_are_read_in_parts(tmp_path: Path) -> None:
