@@ -119,6 +119,8 @@ def send(
     histories: Histories, excluded: Histories, device: torch.device
 ) -> tuple[PackedHistories, PackedHistories]:
     """Both, with their items on the device; items that they have in common are sent once."""
+    if len(histories) == 1:  # a single request should not have to wait for what many need
+        return PackedHistories(histories, device), PackedHistories(excluded, device)
     if histories.items is excluded.items:
         packed, struck = _send_together([histories, excluded], device)
     else:
@@ -141,7 +143,8 @@ def _send_together(batches: Sequence[Histories], device: torch.device) -> list[P
 
 
 def _to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+    # torch warns of what cannot be written to, such as a mapped file.
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 @dataclass(frozen=True)
