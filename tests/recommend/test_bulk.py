@@ -345,6 +345,29 @@ def test_after_a_kill_or_a_full_disk_only_what_was_not_finished_is_computed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
 
 
+def test_what_was_answered_before_ctrl_c_is_kept(
+    shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
+    engine = cast(HighestFirst, shop.ranker.engine)
+    answer = engine.top
+
+    def answer_twice(*question: Any) -> Any:
+        if len(engine.asked) == 2:
+            raise KeyboardInterrupt
+        return answer(*question)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "top", answer_twice)
+        recommend_file(shop, request)
+    assert sorted(path.name for path in request.parts.glob("*.parquet")) == [
+        "000000.parquet",
+        "000001.parquet",
+    ]
+    assert recommend_file(shop, request).resumed == 4
+    assert pl.read_parquet(request.target).rows() == expected(shop)
+
+
 def leave_parts(shop: Recommender, request: Request) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

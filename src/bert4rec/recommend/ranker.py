@@ -42,8 +42,8 @@ class Ranker:
         warm, cold = np.flatnonzero(histories.lengths), np.flatnonzero(histories.lengths == 0)
         rows = warm[np.argsort(-recent.lengths[warm], kind="stable")]
         if len(rows):
-            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
-            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
+            found, best = self._engine_top(recent[rows], excluded[rows], k)
+            numbers[rows], scores[rows] = np.where(best > -np.inf, found, 0), best
         for row in cold:
             not_these = excluded[row : row + 1].flat()[1]
             # The order of the numbers is that of popularity.
