@@ -32,7 +32,7 @@ from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores
-from bert4rec.recommend.ranker import NOTHING, join
+from bert4rec.recommend.ranker import NOTHING
 
 if TYPE_CHECKING:
     from bert4rec.recommend.recommender import Recommender
@@ -194,8 +194,7 @@ def _top(
     histories = users.histories
     excluded = histories if leaves_out_seen else Histories(histories.items, histories.begin, histories.begin)
     if len(question.exclude):
-        rows = (excluded[row : row + 1].flat()[1] for row in range(len(excluded)))
-        excluded = join([np.concatenate([row, question.exclude]) for row in rows])
+        excluded = excluded.followed_by(question.exclude)
     if recommender.user_scorer is not None and users.places is not None:
         return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.allow)
     if question.allow is None:
