@@ -3,10 +3,9 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import draw_seed, is_fused
+from bert4rec.kernels.support import added_dropped, draw_seed, is_fused
 
 
 def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
@@ -18,7 +17,7 @@ def add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
 
 
 def plain_add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
-    normed: Tensor = norm(x + F.dropout(y, dropout, training=dropout > 0))
+    normed: Tensor = norm(added_dropped(x, y, dropout))
     return normed
 
 

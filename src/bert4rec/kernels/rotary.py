@@ -3,9 +3,10 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from bert4rec.kernels.support import is_fused
+from bert4rec.kernels.support import has_backward, is_fused
 
 
 def turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -13,29 +14,35 @@ def turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     The angle of a token has its cosine and sine in row `positions` of the tables [N, C / 2].
     """
-    if is_fused(x):
+    if is_fused(x) or has_backward(x):
         result: Tensor = _Turned.apply(x, positions, cos, sin)  # type: ignore[no-untyped-call]
         return result
     return plain_turned(x, positions, cos, sin)
 
 
 def plain_turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    cos, sin = (table[positions][..., None, :].to(x.dtype) for table in (cos, sin))
     left, right = x.chunk(2, dim=-1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+    tables = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+    cos, sin = (F.embedding(positions, table)[..., None, :].to(x.dtype) for table in tables)
+    return x * cos + torch.cat([right, left], dim=-1) * sin
+
+
+def _turn(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
+    """Forwards with a sign of 1, back with -1."""
+    if not is_fused(x):
+        return plain_turned(x, positions, cos, sign * sin)
+    from bert4rec.kernels import rotary_triton
+
+    return rotary_triton.turn(x, positions, cos, sin, sign)
 
 
 class _Turned(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        from bert4rec.kernels import rotary_triton
-
         ctx.save_for_backward(positions, cos, sin)
-        return rotary_triton.turn(x, positions, cos, sin, 1.0)
+        return _turn(x, positions, cos, sin, 1.0)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from bert4rec.kernels import rotary_triton
-
         positions, cos, sin = ctx.saved_tensors
-        return rotary_triton.turn(gradient, positions, cos, sin, -1.0), None, None, None
+        return _turn(gradient, positions, cos, sin, -1.0), None, None, None
