@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert4rec.kernels.support import has_backward, is_fused
+from bert4rec.kernels.support import is_eager, is_fused
 
 
 def turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -14,23 +14,26 @@ def turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     The angle of a token has its cosine and sine in row `positions` of the tables [N, C / 2].
     """
-    if is_fused(x) or has_backward(x):
+    if is_fused(x) or is_eager():
         result: Tensor = _Turned.apply(x, positions, cos, sin)  # type: ignore[no-untyped-call]
         return result
     return plain_turned(x, positions, cos, sin)
 
 
 def plain_turned(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    cos, sin = (table[positions][..., None, :].to(x.dtype) for table in (cos, sin))
     left, right = x.chunk(2, dim=-1)
-    tables = torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-    cos, sin = (F.embedding(positions, table)[..., None, :].to(x.dtype) for table in tables)
-    return x * cos + torch.cat([right, left], dim=-1) * sin
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
 
 def _turn(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     """Forwards with a sign of 1, back with -1."""
     if not is_fused(x):
-        return plain_turned(x, positions, cos, sign * sin)
+        # As few passes as it takes: both halves at once, over all heads, without broadcasting.
+        (left, right), heads = x.chunk(2, dim=-1), x.shape[-2]
+        tables = torch.cat([cos, cos] * heads, dim=-1), torch.cat([-sign * sin, sign * sin] * heads, dim=-1)
+        cos, sin = (F.embedding(positions, table.to(x.dtype)).view(x.shape) for table in tables)
+        return torch.cat([right, left], dim=-1).mul_(sin).addcmul_(x, cos)
     from bert4rec.kernels import rotary_triton
 
     return rotary_triton.turn(x, positions, cos, sin, sign)

@@ -15,13 +15,13 @@ def has_triton() -> bool:
 
 def is_fused(x: Tensor) -> bool:
     """Whether a kernel computes with this tensor. Of the plain form, a compiler makes kernels of its own."""
-    is_eager = x.is_cuda and not torch.compiler.is_compiling()
-    return is_eager and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
+    is_on_gpu = x.is_cuda and is_eager()
+    return is_on_gpu and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
 
 
-def has_backward(x: Tensor) -> bool:
-    """Whether a backward pass of our own is of use: in eager training. What is compiled or exported has plain forms."""
-    return x.requires_grad and not torch.compiler.is_compiling()
+def is_eager() -> bool:
+    """Whether operations run one by one, so that fewer of them are faster. A compiler joins those of the plain form."""
+    return not torch.compiler.is_compiling()
 
 
 def draw_seed(device: torch.device) -> Tensor:
@@ -45,7 +45,7 @@ def added_dropped(x: Tensor, y: Tensor, share: float) -> Tensor:
 
 
 def _is_left_to_torch(x: Tensor) -> bool:
-    return x.is_cuda or torch.compiler.is_compiling()
+    return x.is_cuda or not is_eager()
 
 
 def kept(x: Tensor, share: float) -> Tensor:
