@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.kernels.linear import Dense
-from bert4rec.kernels.support import draw_seed, is_fused
+from bert4rec.kernels.support import added_dropped, draw_seed, is_fused
 
 
 def add_norm(x: Tensor, y: Tensor, dense: nn.Module, norm: nn.Module, dropout: float) -> Tensor:
@@ -32,7 +32,7 @@ def _normed(x: Tensor | None, y: Tensor, dense: Dense, norm: nn.LayerNorm, dropo
 
 
 def plain_add_norm(x: Tensor, y: Tensor, norm: nn.Module, dropout: float) -> Tensor:
-    normed: Tensor = norm(x + F.dropout(y, dropout, training=dropout > 0))
+    normed: Tensor = norm(added_dropped(x, y, dropout))
     return normed
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import draw_seed, is_fused
+from bert4rec.kernels.support import draw_seed, dropped, is_fused
 
 
 def embed(
@@ -32,7 +32,7 @@ def embed(
         )
         return embedded
     x = plain_lookup(tokens, table, positions, position_table, scale)
-    return F.dropout(norm(x).to(dtype), dropout, training=dropout > 0)
+    return dropped(norm(x).to(dtype), dropout)
 
 
 def plain_lookup(

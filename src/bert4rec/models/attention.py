@@ -11,7 +11,7 @@ Shapes: T tokens, R wanted rows, B sequences, L padded length, H heads, C channe
 """
 
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -23,6 +23,7 @@ from bert4rec.errors import UsageError
 from bert4rec.kernels.attend import Span, attend
 from bert4rec.kernels.rotary import turned
 from bert4rec.kernels.take_rows import take_rows
+from bert4rec.models.buckets import Buckets
 
 
 class Layout(Protocol):
@@ -82,10 +83,11 @@ class PackedLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        span = self.span(len(query), len(key), wanted_only=wanted_only)
         if query.is_cuda:
+            span = self.span(len(query), len(key), wanted_only=wanted_only)
             return attend(query, key, value, (span,), dropout)
-        return _attend_run_by_run(query, key, value, span, dropout)
+        buckets = self._buckets_of_wanted if wanted_only else self._buckets
+        return buckets.attend(query, key, value, dropout)
 
     def span(self, num_queries: int, num_keys: int, *, wanted_only: bool) -> Span:
         """So many queries, of all tokens or of the wanted ones, and so many keys."""
@@ -99,6 +101,18 @@ class PackedLayout:
             max_keys=self.max_length,
             causal=self.causal and max_queries > 1,  # The last token of a sequence sees all of it.
         )
+
+    # Made once for all layers.
+
+    @cached_property
+    def _buckets(self) -> Buckets:
+        return Buckets(self.bounds, self.bounds, causal=self.causal and self.max_length > 1)
+
+    @cached_property
+    def _buckets_of_wanted(self) -> Buckets:
+        if self.causal and self.max_rows > 1:
+            return self._buckets
+        return Buckets(self.row_bounds, self.bounds, causal=False)
 
     def rectangle(self, tokens: Tensor) -> Tensor:
         place = self.bounds[:-1, None] + torch.arange(self.max_length, device=tokens.device)
@@ -197,18 +211,19 @@ class JoinedLayout:
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
         num_queries, num_keys = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
-        spans = (
-            self.first.span(num_queries, num_keys, wanted_only=wanted_only),
-            self.second.span(len(query) - num_queries, len(key) - num_keys, wanted_only=wanted_only),
-        )
         if query.is_cuda:
-            return attend(query, key, value, spans, dropout)
-        queries, keys, values = (
+            first = self.first.span(num_queries, num_keys, wanted_only=wanted_only)
+            second = self.second.span(len(query) - num_queries, len(key) - num_keys, wanted_only=wanted_only)
+            return attend(query, key, value, (first, second), dropout)
+        halves = zip(
+            (self.first, self.second),
             self._halves(query, num_queries),
-            *(self._halves(x, num_keys) for x in (key, value)),
+            self._halves(key, num_keys),
+            self._halves(value, num_keys),
+            strict=True,
         )
         return torch.cat(
-            [_attend_run_by_run(*qkv, dropout) for qkv in zip(queries, keys, values, spans, strict=True)]
+            [each.attend(*qkv, dropout=dropout, wanted_only=wanted_only) for each, *qkv in halves]
         )
 
     @staticmethod
@@ -261,24 +276,3 @@ class RotaryLayout:
 
     def pick(self, states: Tensor) -> Tensor:
         return self.plain.pick(states)
-
-
-def _attend_run_by_run(query: Tensor, key: Tensor, value: Tensor, span: Span, dropout: float) -> Tensor:
-    """Attention over runs of neighbours of equal length, which need neither padding nor a mask.
-
-    Training batches are ordered by length, so that runs are long. Any other order is slower, not wrong.
-    """
-    lengths = zip(span.query_bounds.diff().tolist(), span.key_bounds.diff().tolist(), strict=True)
-    runs = [(*pair, len(list(same))) for pair, same in groupby(lengths)]
-    query_runs = torch.split(query, [count * queries for queries, _, count in runs])
-    key_runs = torch.split(key, [count * keys for _, keys, count in runs])
-    value_runs = torch.split(value, [count * keys for _, keys, count in runs])
-    attended = []
-    for (queries, keys, count), *qkv in zip(runs, query_runs, key_runs, value_runs, strict=True):
-        if queries and keys:
-            q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
-            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=span.causal)
-            attended.append(run.transpose(1, 2).flatten(0, 1))
-        else:  # dead rows may have nothing to look at: see `tasks.batches`
-            attended.append(torch.zeros_like(qkv[0]))
-    return torch.cat(attended)

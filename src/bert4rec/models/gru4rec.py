@@ -4,9 +4,9 @@ Shapes: B sequences, L padded length, D = dim.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bert4rec.kernels.support import dropped
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.model import SequenceEncoder
@@ -58,9 +58,11 @@ class GRU4Rec(SequenceEncoder):
 
         torch.compile leaves `nn.GRU` as it is, and the library's own recurrence is the fastest.
         """
-        x: Tensor = F.dropout(self.item_table(items_BL), self.config.embedding_dropout, self.training)
+        x: Tensor = dropped(
+            self.item_table(items_BL), self.config.embedding_dropout if self.training else 0.0
+        )
         for layer in self.layers:
-            x = F.dropout(layer(x)[0], self.config.hidden_dropout, self.training)
+            x = dropped(layer(x)[0], self.config.hidden_dropout if self.training else 0.0)
         return x
 
 

@@ -56,11 +56,11 @@ def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tenso
     targets = targets.long()[:, None]
     work = logits.to(weights.dtype)
     own = work.gather(1, targets).squeeze(1)
-    highest = work.amax(dim=1)
-    torch.softmax(work, dim=1, out=work)
-    # The largest probability cannot underflow, so its logarithm gives that of the sum.
-    log_total = highest - work.amax(dim=1).log()
-    work.mul_(weights[:, None]).scatter_add_(1, targets, -weights[:, None])
+    highest = work.amax(dim=1, keepdim=True)
+    total = work.sub_(highest).exp_().sum(dim=1, keepdim=True)
+    log_total = (highest + total.log()).squeeze(1)
+    # Sum and weight in one pass: over a large catalogue each of its own costs as much as the products.
+    work.mul_(weights[:, None] / total).scatter_add_(1, targets, -weights[:, None])
     if work is not logits:
         logits.copy_(work)
     return torch.where(weights > 0, (log_total - own) * weights, 0)

@@ -264,7 +264,7 @@ class Loop:
         gradients = [each.grad for each in self.task.model.parameters() if each.grad is not None]
         # The optimiser divides by it on its way, so that gradients too long are clipped without a pass of their own.
         length = nn.utils.get_total_norm(gradients)
-        self._optimizer.grad_scale = (length / self.config.clip_norm).clamp(min=1)  # type: ignore[attr-defined]
+        self._optimizer.grad_scale = (length.float() / self.config.clip_norm).clamp(min=1)  # type: ignore[attr-defined]
         self._optimizer.step()
         self._loss_sum += loss.detach()
 
