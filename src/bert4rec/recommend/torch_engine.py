@@ -14,7 +14,7 @@ from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.training.device import Placement
 
-_TOKENS_AT_ONCE = {"cpu": 2**12, "cuda": 2**20}
+_TOKENS_AT_ONCE = {"cpu": 2**12, "mps": 2**16, "cuda": 2**20}
 _ROWS_AT_ONCE = 32
 """On a processor: enough to make good use of each item's vector that is fetched, few enough for its caches."""
 _SCORES_AT_ONCE = 2**29

@@ -15,7 +15,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING
 from bert4rec.kernels.support import can_run, is_one
 
-MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
+MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
 MOST_CHANNELS = 128
 """Up to this width a GPU does better to compute logits twice than to write them to memory and read them."""
