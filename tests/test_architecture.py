@@ -9,6 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "bert4rec"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+OLDER = Path(__file__).parent / "older"
+"""A dataset, a run and an exported model."""
 
 BASE = {"errors", "artefact", "frames", "extras", "progress"}
 DATA = {*BASE, "plotting", "logs", "data"}
@@ -60,6 +62,7 @@ HEAVY = {
     "onnxruntime",
     "optuna",
     "scipy",
+    "transformers",
 }
 MAY_LOAD_AT_ONCE = {
     "kernels": {"torch"},
@@ -90,7 +93,7 @@ SEAMS = (
     "settings/objectives.py:ObjectiveSettings",
     "tasks/task.py:Task",
     "tasks/task.py:TaskKind",
-    "training/watch.py:Listener",
+    "training/reporting/watch.py:Listener",
     "recommend/engine.py:Engine",
 )
 """File and class of each protocol that others may implement."""
@@ -154,20 +157,56 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["prepare", "--help"], ["train", "--help"], ["tune", "--help"]]
+    ("command", "needed"),
+    [
+        (["--help"], set()),
+        (["prepare", "--help"], set()),
+        (["train", "--help"], set()),
+        (["tune", "--help"], set()),
+        (["stats", str(OLDER / "dataset")], set()),
+        (["recommend", str(OLDER / "model"), "--history", "1006"], {"onnxruntime"}),
+        (["recommend", str(OLDER / "bert4rec"), "--history", "1006"], {"torch", "polars", "pydantic"}),
+    ],
 )
-def test_help_loads_no_heavy_library(command: list[str]) -> None:
-    program = f"""
-import sys
-from bert4rec.cli import app
-try:
-    app({command!r})
-except SystemExit:
-    pass
-print(sorted(set({sorted(HEAVY)!r}) & set(sys.modules)), file=sys.stderr)
-"""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stderr == "[]\n"
+def test_a_command_loads_the_heavy_libraries_that_it_needs_and_no_other(
+    command: list[str], needed: set[str]
+) -> None:
+    assert loaded_by(f"from bert4rec.cli import app; app({command!r})") & HEAVY == needed
+
+
+def test_the_list_of_commands_needs_neither_numpy_nor_a_parser_of_markdown() -> None:
+    loaded = loaded_by("from bert4rec.cli import app; app(['--help'])")
+    assert not loaded & {"numpy", "rich.markdown", "markdown_it"}
+
+
+def test_recommending_from_a_run_leaves_out_what_torch_has_to_compile_and_to_export() -> None:
+    """Its compiler takes as long to load as all the rest of torch, and one decorator is enough to load it."""
+    command = ["recommend", str(OLDER / "bert4rec"), "--history", "1006"]
+    loaded = loaded_by(f"from bert4rec.cli import app; app({command!r})")
+    assert "torch" in loaded
+    assert not loaded & {"torch._dynamo", "torch._inductor", "torch.onnx", "sympy", "bert4rec.export"}
+
+
+def test_the_package_itself_loads_nothing_but_the_standard_library() -> None:
+    before, loaded = loaded_by(""), loaded_by("import bert4rec")
+    assert {name.split(".")[0] for name in loaded - before} - sys.stdlib_module_names == {"bert4rec"}
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program loads, in a process of its own."""
+    lines = [
+        "import sys",
+        "try:",
+        f"    {program or 'pass'}",
+        "except SystemExit as end:",
+        "    assert not end.code, end.code",
+        "print(*sys.modules, file=sys.stderr)",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stderr.splitlines()[-1].split())
 
 
 def test_files_stay_small_enough_to_read() -> None:

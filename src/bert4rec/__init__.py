@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from bert4rec.settings.networks import ModelSettings
     from bert4rec.settings.presets import list_presets
     from bert4rec.settings.sections import list_models
-    from bert4rec.training.progress_log import TrainingHistory
+    from bert4rec.training.reporting.progress_log import TrainingHistory
+    from bert4rec.training.reporting.watch import TrainingStatus
     from bert4rec.training.run import Run
     from bert4rec.training.specs import register
-    from bert4rec.training.watch import TrainingStatus
     from bert4rec.tuning.outcome import Tuning, TuningTrial
     from bert4rec.tuning.tune import tune
 
@@ -54,8 +54,8 @@ _PLACES = {
     "SequentialModel": "models.model",
     "Setting": "settings.config",
     "SplitSpec": "data.splits",
-    "TrainingHistory": "training.progress_log",
-    "TrainingStatus": "training.watch",
+    "TrainingHistory": "training.reporting.progress_log",
+    "TrainingStatus": "training.reporting.watch",
     "Tuning": "tuning.outcome",
     "TuningTrial": "tuning.outcome",
     "UsageError": "errors",

@@ -21,3 +21,9 @@ def require_tuner() -> None:
     """Refuse to go on without what a search for settings needs; does not load it."""
     if not all(map(find_spec, ("optuna", "matplotlib"))):
         raise UsageError("Optuna and matplotlib are required: pip install 'bert4rec[train,tune]'.")
+
+
+def require_transformers() -> None:
+    """Refuse to measure against a library that is not there; does not load it. No extra: nothing else needs it."""
+    if find_spec("transformers") is None:
+        raise UsageError("transformers is required: pip install transformers.")

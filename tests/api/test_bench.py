@@ -1,9 +1,16 @@
+from importlib.util import find_spec
+
 import pytest
 
 from bert4rec.api import bench
-from bert4rec.api.bench import bench_training
+from bert4rec.api.bench import bench_training, transformers_model
 from bert4rec.cli.bench_command import train as bench_train
+from bert4rec.errors import UsageError
+from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.device import place
+
+has_transformers = pytest.mark.skipif(not find_spec("transformers"), reason="transformers is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +35,30 @@ def test_without_the_plain_loop_there_is_no_ratio(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert "samples/s" in told
     assert "ratio" not in told
+
+
+@has_transformers
+def test_a_peer_is_timed_in_the_same_run_with_the_same_number_of_samples(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = bench_training("ml-1m", place("cpu"), dim=8, batch_size=2, plain=False, peer="hf")
+    peer = found["hf"]
+    assert peer["ratio"] == found["samples_per_second"] / peer["samples_per_second"]
+    assert peer["samples_per_second"] == pytest.approx(2000 / peer["step_milliseconds"])
+    bench_train(dim=8, batch_size=2, device="cpu", plain=False, peer="hf")
+    assert f"transformers {peer['version']}, samples/s" in capsys.readouterr().out
+
+
+@has_transformers
+def test_the_peer_is_as_large_as_ours() -> None:
+    """But for its norms of the output, its one segment, and a bias of padding and of [mask]."""
+    size = ModelConfig(dim=64, heads=2, layers=2, max_length=50)
+    ours, theirs = BERT4Rec(3000, size), transformers_model(3000, size)
+    numbers = [sum(each.numel() for each in model.parameters()) for model in (ours, theirs)]
+    assert numbers[1] == pytest.approx(numbers[0], rel=0.005)
+
+
+@pytest.mark.skipif(bool(find_spec("transformers")), reason="transformers is installed")
+def test_a_peer_that_is_not_installed_is_asked_for_before_anything_is_measured() -> None:
+    with pytest.raises(UsageError, match="transformers is required: pip install transformers"):
+        bench_train(device="no such device", peer="hf")

@@ -21,8 +21,8 @@ from bert4rec.settings.config import choose_config
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.plan import flat
+from bert4rec.training.reporting.watch import TrainingStatus
 from bert4rec.training.run import Run
-from bert4rec.training.watch import TrainingStatus
 from tests.conftest import MakeDataset
 from tests.evaluation.tiny import CUT_BY_TIME, action_times
 from tests.training.tiny import SETTINGS, random_histories, train_tiny

@@ -18,8 +18,8 @@ from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Costs
 from bert4rec.training.plan import Plan
+from bert4rec.training.reporting.forecast import Costs
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, SETTINGS, TRANSFORMER, random_histories

@@ -230,6 +230,7 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
         (["run", "--history", "item-1", "--data", "data"], 2, "--data requires --user"),
         (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data requires --user"),
         (["run", "--history", "item-1", "--threads", "2"], 2, "`threads` applies to exported models only"),
+        (["run", "--history", "item-1", "--no-quantised"], 2, "`quantised` applies to exported models only"),
         (["run", "--input", "items.csv", "-o", "out.csv"], 3, "looks like the user"),
         (
             ["run", "--user", "nobody"],

@@ -18,9 +18,9 @@ from bert4rec.cli.train_command import Heartbeat, LiveLine, refit_command, train
 from bert4rec.data.dataset import Dataset
 from bert4rec.settings.presets import list_presets
 from bert4rec.training.loop import Interrupted, TrainingProgress
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.specs import MODELS
-from bert4rec.training.watch import Throughput
 from tests.cli.test_data_commands import bert4rec, write_log
 from tests.conftest import MakeDataset
 from tests.training.tiny import after, random_histories, tiny_config, tiny_options, train_tiny

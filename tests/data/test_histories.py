@@ -30,6 +30,14 @@ def test_flat_names_every_action_and_its_row(rows: list[list[int]]) -> None:
     assert list(zip(row_numbers.tolist(), items.tolist(), strict=True)) == expected
 
 
+@given(rows=ROWS, items=st.lists(st.integers(1, 9), max_size=3))
+def test_the_same_items_can_stand_behind_every_row(rows: list[list[int]], items: list[int]) -> None:
+    backwards = Histories.from_lists(rows)[::-1]
+    longer = backwards.followed_by(np.array(items, np.int32))
+    found = [longer[row : row + 1].flat()[1].tolist() for row in range(len(longer))]
+    assert found == [[*row, *items] for row in rows[::-1]]
+
+
 @given(rows=ROWS)
 def test_rows_can_be_picked_in_any_order_and_more_than_once(rows: list[list[int]]) -> None:
     histories = Histories.from_lists(rows)

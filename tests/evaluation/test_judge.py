@@ -88,7 +88,7 @@ def test_ranks_that_were_never_computed_are_missed_with_the_method_that_does(tmp
     [
         (50_000, "cuda", 1024),
         (10_000_000, "cuda", 53),
-        (50_000, "cpu", 256),
+        (50_000, "cpu", 128),
         (10_000_000, "cpu", 6),
         (10**10, "cpu", 1),
     ],

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bert4rec.kernels.activate import plain_gated, plain_gelu
+from bert4rec.kernels.attend import Span, plain_attend
 from bert4rec.kernels.embed import plain_lookup
-from bert4rec.kernels.gate import plain_gated
 from bert4rec.kernels.linear import linear
 from bert4rec.kernels.rotary import plain_turned
 from bert4rec.kernels.support import draw_seed, keep_mask
@@ -48,37 +49,141 @@ def gradients(
 def test_sums_are_normed(
     rows: int, columns: int, dropout: float, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from bert4rec.kernels import add_norm_triton
+    from bert4rec.kernels.gpu import add_norm_triton as kernels
 
     x, y, above = (randoms(rows, columns, device=device, dtype=dtype, seed=seed) for seed in (1, 2, 3))
-    weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5))
+    y_bias, weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5, 6))
     seed = draw_seed(device)
     kept = keep_mask(seed, (rows, columns), dropout) / (1 - dropout)
 
-    def plain(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x + y * kept, (columns,), weight, bias, EPSILON)
+    def plain(x: Tensor, y: Tensor, y_bias: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x + (y + y_bias) * kept, (columns,), weight, bias, EPSILON)
 
-    expected = gradients(plain, (x, y, weight, bias), above)
+    expected = gradients(plain, (x, y, y_bias, weight, bias), above)
     ours = (
-        add_norm_triton.forward(x, y, weight, bias, seed, EPSILON, dropout),
-        *add_norm_triton.backward(above, x, y, weight, seed, EPSILON, dropout),
+        kernels.forward(x, y, y_bias, weight, bias, seed, EPSILON, dropout),
+        *kernels.backward(above, x, y, y_bias, weight, seed, EPSILON, dropout),
+    )
+    for mine, right in zip(ours, expected, strict=True):
+        assert mine is not None
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (70, 48), (301, 256)])
+def test_what_is_activated_is_normed(
+    rows: int, columns: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu import add_norm_triton as kernels
+
+    y, above = (randoms(rows, columns, device=device, dtype=dtype, seed=seed) for seed in (2, 3))
+    y_bias, weight, bias = (randoms(columns, device=device, seed=seed) for seed in (4, 5, 6))
+    seed = draw_seed(device)
+
+    def plain(y: Tensor, y_bias: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return nn.functional.layer_norm(plain_gelu(y + y_bias), (columns,), weight, bias, EPSILON)
+
+    expected = gradients(plain, (y, y_bias, weight, bias), above)
+    no_x, *found = kernels.backward(above, None, y, y_bias, weight, seed, EPSILON, 0.0)
+    ours = kernels.forward(None, y, y_bias, weight, bias, seed, EPSILON, 0.0), *found
+    assert no_x is None
+    for mine, right in zip(ours, expected, strict=True):
+        assert mine is not None
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_gate", [True, False])
+@pytest.mark.parametrize(("rows", "width"), [(1, 8), (5, 40), (333, 171)])
+def test_feed_forward_networks_are_activated(
+    rows: int, width: int, has_gate: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu import activate_triton as kernels
+
+    x = randoms(rows, width * (1 + has_gate), device=device, dtype=dtype)
+    bias, above = randoms(x.shape[1], device=device), randoms(rows, width, device=device, dtype=dtype)
+    plain = plain_gated if has_gate else plain_gelu
+    expected = gradients(lambda x, bias: plain(x + bias), (x, bias), above)
+    ours = (
+        kernels.forward(x, bias, has_gate=has_gate),
+        *kernels.backward(above, x, bias, has_gate=has_gate),
     )
     for mine, right in zip(ours, expected, strict=True):
         assert_near(mine, right, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "width"), [(1, 8), (5, 40), (333, 171)])
-def test_gates_let_pass(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
-    from bert4rec.kernels import gate_triton
+def bounds(lengths: list[int], device: torch.device) -> Tensor:
+    return nn.functional.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int().to(device)
 
-    x, above = (
-        randoms(rows, 2 * width, device=device, dtype=dtype),
-        randoms(rows, width, device=device, dtype=dtype),
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("heads", "channels"), [(1, 8), (2, 20), (3, 64)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal"),
+    [([1], [1], False), ([3, 0, 1], [5, 2, 130], False), ([2, 1], [4, 0], False), ([70, 1, 17], None, True)],
+)
+def test_sequences_attend_to_themselves(
+    queries: list[int],
+    keys: list[int] | None,
+    causal: bool,
+    heads: int,
+    channels: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Also where there are more keys than queries, none of either, and head widths that no library likes."""
+    from bert4rec.kernels.gpu import attend_triton as kernels
+
+    keys = keys or queries
+    span = Span(
+        sum(queries),
+        sum(keys),
+        bounds(queries, device),
+        bounds(keys, device),
+        max(queries),
+        max(keys),
+        causal,
     )
-    expected = gradients(plain_gated, (x,), above)
-    for mine, right in zip((gate_triton.forward(x), gate_triton.backward(above, x)), expected, strict=True):
+    query, above = (
+        randoms(sum(queries), heads, channels, device=device, dtype=dtype, seed=seed) for seed in (1, 2)
+    )
+    key, value = randoms(sum(keys), 2, heads, channels, device=device, dtype=dtype, seed=3).unbind(1)
+    expected = gradients(lambda q, k, v: plain_attend(q, k, v, (span,), 0.0), (query, key, value), above)
+    out, sums = torch.empty_like(query), torch.empty(len(query), heads, device=device)
+    kernels.forward((query, out, sums), (key, value), span, draw_seed(device), 0.0)
+    found = [torch.full(x.shape, torch.nan, dtype=dtype, device=device) for x in (query, key, value)]
+    kernels.backward(
+        (above, query, out, sums, found[0]), (key, value, *found[1:]), span, draw_seed(device), 0.0
+    )
+    for mine, right in zip((out, *found), expected, strict=True):
         assert_near(mine, right, dtype)
+
+
+def test_attention_drops_what_its_seed_says(device: torch.device) -> None:
+    from bert4rec.kernels.gpu import attend_triton as kernels
+
+    heads, lengths, dropout = 2, [9, 40], 0.4
+    span = Span(49, 49, bounds(lengths, device), bounds(lengths, device), 40, 40, causal=False)
+    query, key, value, above = (randoms(49, heads, 16, device=device, seed=seed) for seed in range(4))
+    seed = draw_seed(device)
+    kept = keep_mask(seed, (49, heads, 40), dropout).transpose(0, 1) / (1 - dropout)
+
+    def plain(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        parts = []
+        for begin, length in zip((0, 9), lengths, strict=True):
+            rows = slice(begin, begin + length)
+            q, k, v = (x[rows].transpose(0, 1) for x in (query, key, value))
+            shares = (q @ k.mT / 4).softmax(dim=-1) * kept[:, rows, :length]
+            parts.append((shares @ v).transpose(0, 1))
+        return torch.cat(parts)
+
+    expected = gradients(plain, (query, key, value), above)
+    out, sums = torch.empty_like(query), torch.empty(49, heads, device=device)
+    kernels.forward((query, out, sums), (key, value), span, seed, dropout)
+    found = [torch.empty_like(x) for x in (query, key, value)]
+    kernels.backward((above, query, out, sums, found[0]), (key, value, *found[1:]), span, seed, dropout)
+    for mine, right in zip((out, *found), expected, strict=True):
+        assert_near(mine, right, torch.float32)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -86,16 +191,16 @@ def test_gates_let_pass(rows: int, width: int, dtype: torch.dtype, device: torch
 def test_queries_are_turned_and_turned_back(
     rows: int, heads: int, channels: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from bert4rec.kernels import rotary_triton
+    from bert4rec.kernels.gpu import rotary_triton as kernels
 
     packed = randoms(rows, 3, heads, channels, device=device, dtype=dtype)
     positions = (torch.arange(rows, device=device) % 12).int()
     angles = torch.arange(12, device=device)[:, None] * torch.rand(channels // 2, device=device)
     tables = angles.cos(), angles.sin()
     for x in packed.unbind(1):
-        ours = rotary_triton.turn(x, positions, *tables, 1.0)
+        ours = kernels.turn(x, positions, *tables, 1.0)
         assert_near(ours, plain_turned(x.float(), positions, *tables), dtype)
-        assert_near(rotary_triton.turn(ours, positions, *tables, -1.0), x, dtype)
+        assert_near(kernels.turn(ours, positions, *tables, -1.0), x, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -103,7 +208,7 @@ def test_queries_are_turned_and_turned_back(
 def test_the_gradient_of_a_bias_is_summed_in_float32(
     rows: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from bert4rec.kernels.linear_triton import column_sums
+    from bert4rec.kernels.gpu.linear_triton import column_sums
 
     x = randoms(rows, columns, device=device, dtype=dtype)
     torch.testing.assert_close(column_sums(x), x.float().sum(dim=0), rtol=1e-4, atol=1e-3)
@@ -115,7 +220,7 @@ def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.devi
     x, weight, bias = (randoms(*shape, device=device) for shape in ((3, 50, 64), (40, 64), (40,)))
     above = randoms(3, 50, 40, device=device, seed=2)
     expected = gradients(nn.functional.linear, (x.to(HALF), weight, bias), above)
-    leaves = [x.to(HALF).requires_grad_(), weight.requires_grad_(), bias.requires_grad_()]
+    leaves = x.to(HALF).requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
     out = linear(*leaves)
     out.backward(above.to(HALF))
     for mine, right in zip((out.detach(), *(leaf.grad for leaf in leaves)), expected, strict=True):
@@ -130,7 +235,7 @@ def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.devi
 def test_tokens_are_looked_up(
     tokens: int, columns: int, dropout: float, has_positions: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from bert4rec.kernels import embed_triton
+    from bert4rec.kernels.gpu import embed_triton as kernels
 
     numbers, places = ((torch.arange(tokens, device=device) * step % 7).int() for step in (3, 5))
     tables = [randoms(7, columns, device=device, seed=seed) for seed in (1, 2)]
@@ -147,9 +252,9 @@ def test_tokens_are_looked_up(
     given = (weight, bias, *(each for each in (table, position_table) if each is not None))
     out, of_weight, of_bias, *of_tables = gradients(plain, given, above)
     tables_read = numbers, table, positions, position_table
-    ours = embed_triton.forward(*tables_read, weight, bias, seed, EPSILON, dropout, 3.0, dtype)
+    ours = kernels.forward(*tables_read, weight, bias, seed, EPSILON, dropout, 3.0, dtype)
     assert_near(ours, out, dtype)
-    found = embed_triton.backward(above, *tables_read, weight, seed, EPSILON, dropout, 3.0)
+    found = kernels.backward(above, *tables_read, weight, seed, EPSILON, dropout, 3.0)
     gradients_found = [each for each in (found[2], found[3], found[0], found[1]) if each is not None]
     for mine, right in zip(gradients_found, [of_weight, of_bias, *of_tables], strict=True):
         assert_near(mine, right, dtype)
@@ -161,7 +266,7 @@ def test_tokens_are_looked_up(
 def test_logits_become_their_gradient(
     rows: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from bert4rec.kernels.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
+    from bert4rec.kernels.gpu.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
 
     logits = randoms(rows, columns, device=device, dtype=dtype)
     logits[:, 0] = -torch.inf
@@ -171,6 +276,29 @@ def test_logits_become_their_gradient(
     losses = softmax_gradient_(plain, targets, weights)
     assert_near(in_one_kernel(logits, targets, weights), losses, dtype)
     assert_near(logits, plain, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "items", "dim"), [(1, 1, 8), (30, 70, 24), (300, 900, 64), (70, 130, 128)])
+def test_a_softmax_over_items_needs_no_logits(
+    rows: int, items: int, dim: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu.softmax_triton import loss_and_gradients
+
+    hidden, table, bias = (
+        randoms(*shape, device=device, dtype=kind, seed=len(shape) * shape[0])
+        for shape, kind in (((rows, dim), dtype), ((items + 2, dim), dtype), ((items,), torch.float32))
+    )
+    targets = (torch.arange(rows, device=device) % (items + 1)).int()
+    weights = (targets > 0).float() / rows
+
+    def plain(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+        chances = (hidden @ table[1 : items + 1].T + bias).log_softmax(dim=1)
+        return -(chances.gather(1, (targets.long() - 1).clamp(min=0)[:, None])[:, 0] * weights).sum()
+
+    expected = gradients(plain, (hidden, table, bias), torch.ones((), device=device))
+    for mine, right in zip(loss_and_gradients(hidden, table, bias, targets, weights), expected, strict=True):
+        assert_near(mine, right, dtype)
 
 
 def test_dropout_drops_as_much_as_it_should_and_something_else_each_time() -> None:

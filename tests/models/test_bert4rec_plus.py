@@ -130,7 +130,7 @@ def test_the_feed_forward_network_has_a_gate_and_about_as_many_weights_as_the_pa
     matrix, bias = layer.widen.weight, layer.widen.bias
     inner = len(matrix) // 2
     gate, open_ = F.linear(x, matrix[:inner], bias[:inner]), F.linear(x, matrix[inner:], bias[inner:])
-    torch.testing.assert_close(layer.feed_forward(x), layer.narrow(gate * torch.sigmoid(gate) * open_))
+    torch.testing.assert_close(layer.widened(x), gate * torch.sigmoid(gate) * open_)
     assert 3 * 48 * inner == 2 * 48 * 4 * 48
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from math import log
 
 import pytest
@@ -66,3 +67,21 @@ def test_the_generator_decides_all_weights() -> None:
         assert torch.equal(weight, other.get_parameter(name)) == ("bias" in name)
     for gate in first.get_parameter("layers.0.weight_hh_l0").detach().chunk(3):
         torch.testing.assert_close(gate @ gate.T, torch.eye(8), atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_the_compiler_leaves_the_recurrence_to_the_library() -> None:
+    """On a GPU the step is compiled. cuDNN's recurrence is the fastest, and torch keeps it unless it is told not to."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def note(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    dataset = dataset_of([[1, 2, 3, 1, 1]], num_items=3)
+    task = make_task(dataset, tiny_config(*WITHOUT_DROPOUT, model="gru4rec"), "gru4rec")
+    row = first_row(task, [1])
+    compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(task.loss, dynamic=False, backend=note)
+    assert compiled(row).item() == pytest.approx(task.loss(row).item())
+    assert graphs
+    assert not [node for graph in graphs for node in graph.graph.nodes if "gru" in str(node.target).lower()]

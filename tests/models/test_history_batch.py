@@ -2,13 +2,16 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.data.histories import Histories
 from bert4rec.models.attention import PackedLayout, PaddedLayout
-from bert4rec.models.history_batch import PackedHistories, PaddedHistories, TokenSequences
+from bert4rec.models.history_batch import PackedHistories, PaddedHistories, TokenSequences, send
 from tests.training.tiny import CPU
 
 MASK = 99
@@ -52,6 +55,33 @@ def test_a_question_is_the_newest_items_and_asks_at_the_last_token(
 def test_rows_of_histories_need_not_be_neighbours_in_memory() -> None:
     histories = Histories.from_lists([[1, 2, 3], [4, 5], [6]])[[2, 0]]  # type: ignore[index]
     assert PackedHistories(histories, CPU).sequences(4, causal=True).tokens.tolist() == [6, 1, 2, 3]
+
+
+ROWS = st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=6)
+
+
+@given(rows=ROWS, far=st.sampled_from([0, 1000]), share=st.booleans(), data=st.data())
+def test_items_that_batches_share_on_the_device_are_those_that_each_would_have_sent(
+    rows: list[list[int]], far: int, share: bool, data: st.DataObject
+) -> None:
+    """Rows in any order, with much or little between them, and excluded items in the same memory or elsewhere."""
+    seen = Histories.from_lists([[7] * 3, *rows, [8] * far, *rows, [9]])
+    picked = np.array(data.draw(st.lists(st.integers(0, len(seen) - 2), min_size=1, max_size=6)))
+    histories, excluded = seen.newest(3)[picked], seen[picked]
+    if data.draw(st.booleans()):
+        excluded = Histories(seen.items, excluded.begin, excluded.begin)
+    if not share:
+        excluded = Histories(excluded.items.copy(), excluded.begin, excluded.end)
+    packed, struck = send(histories, excluded, CPU)
+    for part in (slice(0, 3), slice(3, 6)):
+        for shared, alone in ((packed[part], histories[part]), (struck[part], excluded[part])):
+            assert [each.tolist() for each in shared.flat()] == [each.tolist() for each in alone.flat()]
+            for end_token in (None, MASK):
+                found = shared.sequences(4, end_token, causal=False)
+                expected = PackedHistories(alone, CPU).sequences(4, end_token, causal=False)
+                assert found.tokens.dtype == expected.tokens.dtype == torch.int32
+                assert found.tokens.tolist() == expected.tokens.tolist()
+                assert found.positions.tolist() == expected.positions.tolist()
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5])

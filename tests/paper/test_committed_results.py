@@ -11,7 +11,7 @@ from bert4rec.evaluation.metrics import summarise
 from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
 from bert4rec.settings.networks import PopConfig
-from bert4rec.training.results import read_ranks, read_results
+from bert4rec.training.reporting.results import read_ranks, read_results
 from tests.cli.test_data_commands import bert4rec
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -12,7 +12,7 @@ from bert4rec.paper.runs import estimate as estimate_module
 from bert4rec.paper.runs.estimate import estimate, outline
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Costs
+from bert4rec.training.reporting.forecast import Costs
 from tests.conftest import MakeDataset
 from tests.paper.tiny import tiny_case, tiny_job
 from tests.training.tiny import CPU, random_histories

@@ -11,7 +11,7 @@ import pytest
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.paper.runs.jobs import mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
-from bert4rec.training.results import read_ranks
+from bert4rec.training.reporting.results import read_ranks
 from tests.paper.tiny import pretended_job
 
 LINES = [{**pretended_job(seed=seed).identity(), "value": "ä" * 5000} for seed in range(6)]

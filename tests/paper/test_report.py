@@ -16,7 +16,7 @@ from bert4rec.paper.experiments.index import EXPERIMENTS
 from bert4rec.paper.reporting.layout import DAGGER, DAGGER_RULE, Measured
 from bert4rec.paper.reporting.report import Report, Section, read_report, write_report
 from bert4rec.paper.runs.ledger import Ledger
-from bert4rec.training.code_mark import code_checksum
+from bert4rec.training.reporting.code_mark import code_checksum
 from tests.paper.fake import add_result, facts_of, write_results
 from tests.paper.tiny import pretended_job
 

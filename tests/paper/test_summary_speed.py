@@ -1,7 +1,12 @@
 """Tables about speed, from lines as the benchmarks print them."""
 
 from bert4rec.paper.reporting.report_text import table_text
-from bert4rec.paper.reporting.summary_speed import recommending_table, serving_table, speed_beside_paper
+from bert4rec.paper.reporting.summary_speed import (
+    recommending_table,
+    serving_table,
+    speed_beside_paper,
+    training_table,
+)
 
 
 def test_recommending_tells_what_was_measured_and_leaves_the_rest_empty() -> None:
@@ -71,3 +76,23 @@ def test_speed_beside_the_paper_is_that_of_the_fastest_device_that_was_timed_bes
     ]
     assert speed_beside_paper("ML-1m", lines) == "10 times the paper's (a card)"
     assert speed_beside_paper("Beauty", lines) == "–"
+
+
+def test_training_has_a_column_of_a_peer_once_one_was_measured() -> None:
+    line = {
+        "shape": "ml-1m",
+        "items": 3416,
+        "max_length": 200,
+        "dim": 64,
+        "batch_size": 256,
+        "device": "a card",
+        "samples_per_second": 2918 * 10.0,
+        "ratio": 9.2,
+    }
+    beside_a_peer = {**line, "batch_size": 512, "hf": {"samples_per_second": 2918.0, "ratio": 10.0}}
+    *_, alone = table_text(training_table([line])).splitlines()
+    assert alone == "| ML-1m, 3,416 items, N=200 | 64 | 256 | a card | 29,180 | 9.2 | 10.0 |"
+    head, _, first, second = table_text(training_table([line, beside_a_peer])).splitlines()
+    assert "| times the plain loop | times transformers | times the paper |" in head
+    assert first == "| ML-1m, 3,416 items, N=200 | 64 | 256 | a card | 29,180 | 9.2 |  | 10.0 |"
+    assert second == "| ML-1m, 3,416 items, N=200 | 64 | 512 | a card | 29,180 | 9.2 | 10.0 | 10.0 |"

@@ -13,12 +13,15 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert4rec.errors import Bert4RecError, DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints
 from bert4rec.recommend import bulk
 from bert4rec.recommend.bulk import Request, Tally, recommend_file
+from bert4rec.recommend.bulk_input import users_of
 from bert4rec.recommend.recommender import Recommender
 from tests.conftest import MakeDataset
 from tests.recommend.tiny import HighestFirst, highest_first
@@ -221,6 +224,30 @@ def test_ids_may_have_blanks_around_them_and_whole_numbers_a_point(tmp_path: Pat
         assert pl.read_parquet(tmp_path / f"{name}.parquet")["item"].to_list() == [10]
 
 
+MAYBE_ITEMS = st.lists(st.sampled_from([*IDS, "who", " item-2", None]), max_size=5)
+
+
+@given(lists=st.lists(st.none() | MAYBE_ITEMS, min_size=1, max_size=9), per_part=st.integers(1, 4))
+def test_missing_and_unknown_items_leave_everything_else_where_it_was(
+    lists: list[list[str | None] | None], per_part: int
+) -> None:
+    catalogue = highest_first(IDS).catalogue
+    table = pl.DataFrame({"user": range(len(lists)), "items": pl.Series(lists, dtype=pl.List(pl.String))})
+    with users_of(
+        table, ColumnRequest(), catalogue, per_part=per_part, check_dataset=lambda dataset: dataset
+    ) as (_, parts):
+        for number, part in enumerate(parts):
+            rows = [[item for item in row or [] if item] for row in lists[number * per_part :][:per_part]]
+            known = [[IDS.index(item.strip()) + 1 for item in row if item != "who"] for row in rows]
+            found = [part.histories[row : row + 1].flat()[1].tolist() for row in range(len(rows))]
+            assert found == known
+            assert part.unknown_rows.tolist() == [
+                place for place, row in enumerate(rows) for item in row if item == "who"
+            ]
+            assert set(part.unknown_ids) <= {"who"}
+            assert part.unknown == len(part.unknown_ids)
+
+
 def test_lists_of_numbers_in_json_lines_are_read_in_parts(tmp_path: Path) -> None:
     shop = highest_first(["10", "20", "30"], whole_numbers=True)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"user": {n}, "items": [{n}0]}}\n' for n in (1, 2, 3)))
@@ -316,6 +343,29 @@ def test_after_a_kill_or_a_full_disk_only_what_was_not_finished_is_computed(
     assert sum(asked(shop)) == 2  # of u4 nothing is known; u5 and u6 are left
     assert pl.read_parquet(target).rows() == expected(shop)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
+
+
+def test_what_was_answered_before_ctrl_c_is_kept(
+    shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
+    engine = cast(HighestFirst, shop.ranker.engine)
+    answer = engine.top
+
+    def answer_twice(*question: Any) -> Any:
+        if len(engine.asked) == 2:
+            raise KeyboardInterrupt
+        return answer(*question)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(engine, "top", answer_twice)
+        recommend_file(shop, request)
+    assert sorted(path.name for path in request.parts.glob("*.parquet")) == [
+        "000000.parquet",
+        "000001.parquet",
+    ]
+    assert recommend_file(shop, request).resumed == 4
+    assert pl.read_parquet(request.target).rows() == expected(shop)
 
 
 def leave_parts(shop: Recommender, request: Request) -> None:

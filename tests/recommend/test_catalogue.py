@@ -29,6 +29,67 @@ def test_a_number_and_its_text_name_the_same_item() -> None:
     assert catalogue(None, ["10", "20"]).numbers([20, "20", np.int64(10)])[0].tolist() == [2, 2, 1]
 
 
+def numbers_by_text(ids: pl.Series, shop: Catalogue) -> list[int]:
+    """The plain way, for columns: every id becomes a text, which is looked for among all."""
+    if ids.dtype.is_float():
+        whole = ids.cast(pl.Int64, strict=False)
+        ids = whole.set(whole != ids, None)
+    text = ids.cast(pl.String).str.strip_chars()
+    if shop.whole_numbers:
+        text = text.str.replace(r"\.0+$", "")
+    return [shop.ids.index(each) + 1 if each in shop.ids else 0 for each in text.to_list()]
+
+
+BIGGEST = 2**63 - 1
+WHOLE = st.one_of(
+    st.integers(-9, 9), st.integers(-BIGGEST - 1, BIGGEST), st.sampled_from([-BIGGEST - 1, BIGGEST])
+)
+WORDS = st.text("a0.- \u00a0é", max_size=4)
+SPELT = st.one_of(
+    WORDS, st.builds("{}{}{}".format, st.sampled_from(["", " "]), WHOLE, st.sampled_from(["", ".0", " "]))
+)
+FRACTIONS = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-9, 9).map(float)
+
+
+@st.composite
+def catalogues(draw: st.DrawFn) -> Catalogue:
+    """As `prepare` makes them: without blanks around ids, and whole numbers as integers are written."""
+    whole_numbers = draw(st.booleans())
+    around = draw(st.sampled_from([0, 10**12, BIGGEST - 9, 9 - BIGGEST - 1]))
+    near = st.integers(-9, 9).map(lambda number: around + number)
+    ids = (near if draw(st.booleans()) else WHOLE).map(str)
+    chosen = draw(st.lists(ids if whole_numbers else ids | WORDS.map(str.strip), unique=True, max_size=8))
+    return Catalogue(chosen, None, np.arange(len(chosen), 0, -1), whole_numbers=whole_numbers)
+
+
+@given(shop=catalogues(), data=st.data())
+def test_a_column_of_any_type_finds_the_items_that_its_texts_find(
+    shop: Catalogue, data: st.DataObject
+) -> None:
+    kind, values = data.draw(
+        st.sampled_from(
+            [
+                (pl.Int64, WHOLE),
+                (pl.Int8, st.integers(-128, 127)),
+                (pl.UInt64, st.integers(0, 2**64 - 1)),
+                (pl.UInt32, st.integers(0, 9)),
+                (pl.Float64, FRACTIONS),
+                (pl.Float32, FRACTIONS),
+                (pl.String, SPELT),
+            ]
+        )
+    )
+    theirs = [int(each) for each in shop.ids if re.fullmatch(r"-?[0-9]+", each)]
+    if kind == pl.String:
+        values = values | st.sampled_from([*shop.ids, ""]).map(" {} ".format)
+    elif kind == pl.Int64 and theirs:
+        values = values | st.sampled_from(theirs)
+    column = pl.Series(data.draw(st.lists(st.none() | values, max_size=12)), dtype=kind, strict=False)
+    found = shop.numbers_of_column(column)
+    assert found.dtype == np.int32
+    assert found.tolist() == numbers_by_text(column, shop)
+
+
 FILMS = ["Alien", "Aliens: The Return", "The Third Man", "A Man for All Seasons", None, "Mañana, Man!"]
 
 

@@ -189,3 +189,17 @@ def test_a_sample_that_does_not_fit_is_left_out_whole() -> None:
     assert batch.layout.bounds.tolist() == [0, 8, 14, 14, 16, 16]
     assert batch.layout.row_bounds.tolist() == [0, 2, 4, 4, 6, 6]
     assert restored(batch).tolist() == [*range(1, 15), 0, 0]
+
+
+@pytest.mark.parametrize("cloze", ALL_KINDS)
+def test_on_a_cpu_a_batch_is_learned_without_what_is_dead(cloze: Cloze) -> None:
+    made = batches(cloze=cloze)
+    for row in made.block(0)[1]:
+        whole, living = made.shape.read(row), made.shape.read_alive(row)
+        sizes = living.layout.bounds.diff()
+        assert sizes.tolist() == [end - begin for begin, end in alive(whole, made.shape)]
+        assert len(living.tokens) == len(living.positions) == sizes.sum()
+        assert living.layout.max_length == sizes.max()
+        assert len(living.targets) == len(living.layout.rows) == living.layout.row_bounds[-1]
+        assert torch.equal(living.targets, whole.targets[whole.targets != PADDING])
+        assert torch.equal(restored(living), restored(whole)[: len(living.tokens)])

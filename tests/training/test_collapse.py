@@ -1,7 +1,8 @@
 """A training that comes to nothing is noticed, said, and started over with half the learning rate."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from bert4rec.models.sasrec import SASRec
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.next_item import NextItemTask
 from bert4rec.tasks.task import TaskInputs
+from bert4rec.training.collapse import CollapsedError, why_collapsed, why_fallen_behind
 from bert4rec.training.device import Placement
 from bert4rec.training.launch import refit_run
-from bert4rec.training.loop import CollapsedError, Interrupted, TrainingProgress, why_collapsed
+from bert4rec.training.loop import Interrupted, TrainingProgress
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import Throughput
 from tests.conftest import log_of
 from tests.training.tiny import CPU, Witness, after, tiny_config, train_tiny
 
@@ -264,29 +266,57 @@ def test_a_selection_that_was_started_over_is_refitted_later_with_its_learning_r
 
 
 class Fragile(NextItemTask):
-    """Made for the second time, which is for the refit, its loss is no number."""
+    """Made for the second time, which is for the refit, its loss is no number, or its gradient points uphill."""
 
     made = 0
+    slope: ClassVar[float]
 
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         super().__init__(model, inputs)
         type(self).made += 1
-        self.factor = torch.nan if self.made == 2 else 1.0
+        self.is_sound = self.made != 2
 
     def loss(self, batch: Tensor) -> Tensor:
-        return self.factor * super().loss(batch)
+        loss = super().loss(batch)
+        return loss if self.is_sound else loss.detach() + self.slope * (loss - loss.detach())
 
 
-def test_a_refit_whose_loss_is_no_number_is_started_over_too(
-    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("slope", "reason"),
+    [
+        (torch.nan, "the loss is no longer a number"),
+        (-0.01, r"the loss is .*, but in the selection it was .*"),
+    ],
+)
+def test_a_refit_that_goes_wrong_is_started_over_too(
+    slope: float, reason: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Fragile, "made", 0)
+    monkeypatch.setattr(Fragile, "slope", slope, raising=False)
     monkeypatch.setitem(MODELS, "sasrec", ModelSpec("SASRec", SASRec, Fragile))
     valid, test = train_at(0.02, dataset, tmp_path / "run", model="sasrec").result["lines"]
     assert valid["restarts"] == []
     (restart,) = test["restarts"]
     assert (restart["stage"], restart["learning_rate"]) == ("refit", 0.01)
-    assert restart["reason"] == "the loss is no longer a number"
+    assert re.fullmatch(reason, restart["reason"])
     assert test["metrics"]["sampled"]["NDCG@10"] > 0.4
+
+
+def test_a_refit_is_compared_with_what_the_selection_had_learned_at_the_same_step() -> None:
+    def marks_of(*losses: float) -> list[dict[str, Any]]:
+        return [{"step": 100 * number, "loss": loss} for number, loss in enumerate(losses, start=1)]
+
+    def why(*losses: float, warmup: int = 100, steps: int = 1000) -> str:
+        return why_fallen_behind(marks_of(*losses), marks_of(7.0, 6.0, 5.0, 4.5, 4.2), warmup, steps)
+
+    assert why(7.0, 6.9, 6.8, 6.7)
+    assert not why(7.0, 6.2, 5.3, 4.9), "a little above"
+    assert not why(7.0, 6.9, 6.8, 6.7, warmup=200), "only twice after the warm-up"
+    assert why(7.0, 6.9, 6.8, 6.7, warmup=200, steps=400), "but there is nothing more to come"
+    assert not why(7.0, 6.9, 6.8, 5.0), "it comes back"
+    assert not why_fallen_behind(marks_of(7.3, 7.2, 7.1), marks_of(7.0, 6.99, 6.98), 0, 300), (
+        "nothing learned"
+    )
 
 
 def test_an_experiment_shows_what_becomes_of_its_variant(dataset: Dataset, tmp_path: Path) -> None:

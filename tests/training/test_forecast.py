@@ -9,8 +9,8 @@ import torch
 
 import bert4rec
 from bert4rec.data.dataset import Dataset
-from bert4rec.training.forecast import Costs, Forecast, in_words
 from bert4rec.training.loop import Interrupted, Loop
+from bert4rec.training.reporting.forecast import Costs, Forecast, in_words
 from bert4rec.training.run import Plan
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
@@ -115,7 +115,7 @@ def test_a_run_whose_time_is_told_ends_as_one_whose_time_is_not(
     told = train_tiny(dataset, tmp_path / "told", *LONG_ENOUGH, witness=witness)
     line = r"About \d+ seconds?: at most 120 steps, 2 validations, then a refit\."
     assert [bool(re.fullmatch(line, text)) for text in witness.said].count(True) == 1
-    monkeypatch.setattr("bert4rec.training.forecast.passes_for", lambda _steps: 0)
+    monkeypatch.setattr("bert4rec.training.reporting.forecast.passes_for", lambda _steps: 0)
     untold = train_tiny(dataset, tmp_path / "untold", *LONG_ENOUGH)
     for name in ("selection.safetensors", "model.safetensors"):
         assert (told.path / name).read_bytes() == (untold.path / name).read_bytes()

@@ -14,9 +14,10 @@ from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.pop import Pop
 from bert4rec.settings.networks import ModelConfig, PopConfig
 from bert4rec.settings.objectives import TrainingConfig
-from bert4rec.training import loop as loop_module
+from bert4rec.training import clock
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.loop import Hooks, Interrupted, Loop, make_optimizer
+from bert4rec.training.loop import Hooks, Interrupted, Loop
+from bert4rec.training.optimizer import make_optimizer
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, after, make_task, random_histories, tiny_config
 
@@ -205,8 +206,8 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
 def test_a_crash_loses_no_more_than_the_steps_since_the_last_checkpoint(
     make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "SECONDS_BETWEEN_CHECKPOINTS", 0)
-    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
+    monkeypatch.setattr(clock, "SECONDS_BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(clock, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
     unbroken = make_loop()
     unbroken.run(LAST_STEP, hooks_of(unbroken))
     first = make_loop()
@@ -229,7 +230,7 @@ def test_a_crash_loses_no_more_than_the_steps_since_the_last_checkpoint(
 def test_a_slow_checkpoint_is_not_soon_followed_by_another(
     make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", 1e-9)
+    monkeypatch.setattr(clock, "LARGEST_SHARE_OF_CHECKPOINTS", 1e-9)
     loop = make_loop()
     loop.run(LAST_STEP, hooks_of(loop), tmp_path / "resume", "tag")
     kept = make_loop()
@@ -240,7 +241,7 @@ def test_a_slow_checkpoint_is_not_soon_followed_by_another(
 def test_a_finished_run_is_resumed_without_a_further_step(
     make_loop: LoopMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
+    monkeypatch.setattr(clock, "LARGEST_SHARE_OF_CHECKPOINTS", float("inf"))
     first = make_loop()
     first.run(LAST_STEP, hooks_of(first), tmp_path / "resume", "tag")
     second = make_loop()

@@ -9,8 +9,8 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.evaluation import criterion
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted, TrainingProgress
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Stage
-from bert4rec.training.watch import Throughput
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, after, random_histories, train_tiny
 

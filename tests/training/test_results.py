@@ -6,7 +6,7 @@ import numpy as np
 
 from bert4rec.evaluation.protocol import Ranks
 from bert4rec.paper.experiments.cases import DatasetFacts
-from bert4rec.training.results import (
+from bert4rec.training.reporting.results import (
     JUDGED,
     append_lines,
     key_of,

@@ -12,12 +12,12 @@ from bert4rec.api.runs import train
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.settings.sections import SECTIONS
-from bert4rec.training.forecast import Costs, Forecast
 from bert4rec.training.loop import Interrupted
 from bert4rec.training.plan import Plan
-from bert4rec.training.results import key_of
+from bert4rec.training.reporting.forecast import Costs, Forecast
+from bert4rec.training.reporting.results import key_of
+from bert4rec.training.reporting.watch import TrainingStatus
 from bert4rec.training.run import Run
-from bert4rec.training.watch import TrainingStatus
 from tests.conftest import MakeDataset
 from tests.training.tiny import SETTINGS, random_histories, tiny_config
 

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from bert4rec.errors import UsageError
-from bert4rec.training.watch import make_tracker
+from bert4rec.training.reporting.watch import make_tracker
 
 
 class Recorder:

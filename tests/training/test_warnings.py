@@ -10,7 +10,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError
 from bert4rec.evaluation.yardsticks import Yardsticks
-from bert4rec.training.advice import Standing, warn_of_little_learned
+from bert4rec.training.reporting.advice import Standing, warn_of_little_learned
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, tiny_config, train_tiny
 

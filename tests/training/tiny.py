@@ -16,10 +16,10 @@ from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import TrainingProgress
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import Throughput
 
 CPU = torch.device("cpu")
 TRAINING = {

@@ -22,7 +22,7 @@ from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.settings.config import make_config, read_config
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.tasks import pairs
-from bert4rec.training.loop import CollapsedError
+from bert4rec.training.collapse import CollapsedError
 from bert4rec.training.plan import Plan, flat
 from bert4rec.tuning.budget import Budget, Costs
 from bert4rec.tuning.outcome import Tuning

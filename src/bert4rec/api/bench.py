@@ -1,15 +1,18 @@
-"""How fast training is on this machine, beside a plain PyTorch loop in the same process.
+"""How fast training is on this machine, beside others in the same process.
 
 The plain loop is what one would write first: `nn.TransformerEncoder`, every sequence padded to the longest,
-logits for every position. Both train the same model size on the same synthetic sequences.
+logits for every position. A peer is what one would take instead: `BertForMaskedLM` of `transformers`. All of them train
+the same model size on the same synthetic sequences.
 """
 
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -34,6 +37,13 @@ MAX_LENGTH = {"ml-1m": 200, "ml-20m": 200, "beauty": 50, "steam": 50}
 """ρ and N of the paper."""
 MIN_STEPS, MIN_SECONDS = 5, 3.0
 """What is timed, after a warm-up."""
+BATCHES_AHEAD = 16
+"""Batches that a peer finds ready, as if other processes had made them."""
+UNMASKED = -100
+"""The label of what is not to be predicted, as torch and transformers have it."""
+
+Peer = Literal["hf"]
+"""`hf`: `BertForMaskedLM` of Hugging Face's transformers."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,13 @@ def bench_training(
     batch_size: int,
     num_items: int | None = None,
     plain: bool = True,
+    peer: Peer | None = None,
 ) -> dict[str, Any]:
     """Speeds on synthetic data of a data set's shape, ready for JSON."""
     dataset = synthetic_dataset(shape, num_items)
     config = bench_config(shape, dim, batch_size)
     windows = bench_windows(dataset, config)
-    tokens = float(windows.length.mean())
+    tokens = _tokens(windows)
     ours = time_ours(dataset, config, placement, tokens)
     result: dict[str, Any] = {
         "shape": shape,
@@ -81,6 +92,10 @@ def bench_training(
         theirs = _time_plain(dataset, windows, config, placement)
         result["plain"] = vars(theirs)
         result["ratio"] = ours.samples_per_second / theirs.samples_per_second
+    if peer == "hf":
+        theirs = _time_transformers(dataset, windows, config, placement)
+        ratio = ours.samples_per_second / theirs.samples_per_second
+        result["hf"] = {**vars(theirs), "ratio": ratio, "version": version("transformers")}
     return result
 
 
@@ -155,23 +170,100 @@ def _time_plain(dataset: Dataset, windows: Windows, config: RunConfig, placement
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     rng = np.random.default_rng(1)
 
-    def step() -> None:
+    def loss() -> Tensor:
         chosen = rng.integers(len(windows), size=training.batch_size)
-        items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, network.max_length)).to(
-            placement.device
-        )
+        items = torch.from_numpy(
+            _padded(dataset.sequences, windows, chosen, network.max_length, left=True)
+        ).to(placement.device)
         masked = torch.rand(items.shape, device=items.device) < cloze.mask_probability
         masked &= items != PADDING
         masked[:, -1] = True
+        logits = model(items.masked_fill(masked, dataset.mask_number))
+        return F.cross_entropy(logits.flatten(0, 1), items.masked_fill(~masked, UNMASKED).flatten())
+
+    return _time(
+        _step(loss, optimizer, training, placement), placement, training.batch_size, _tokens(windows)
+    )
+
+
+def _step(
+    loss: Callable[[], Tensor],
+    optimizer: torch.optim.Optimizer,
+    training: TrainingConfig,
+    placement: Placement,
+) -> Callable[[], None]:
+    """A training step as everybody writes it, in the precision that ours has."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+
+    def step() -> None:
         with torch.autocast(placement.device.type, torch.bfloat16, enabled=placement.dtype is not None):
-            logits = model(items.masked_fill(masked, dataset.mask_number))
-            loss = F.cross_entropy(logits.flatten(0, 1), items.masked_fill(~masked, -100).flatten())
+            value = loss()
         optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, training.clip_norm)
         optimizer.step()
 
-    return _time(step, placement, training.batch_size, float(windows.length.mean()))
+    return step
+
+
+def _time_transformers(dataset: Dataset, windows: Windows, config: RunConfig, placement: Placement) -> Speed:
+    """`BertForMaskedLM` as its users train it: padded to the longest of a batch, its own loss, a fused AdamW.
+
+    Its batches are on the device before the clock starts, so that nothing but the training counts.
+    """
+    _forget_peak(placement)
+    network, cloze, training = _sections(config)
+    model = transformers_model(dataset.num_items, network).to(placement.device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    rng = np.random.default_rng(1)
+
+    def batch() -> dict[str, Tensor]:
+        chosen = rng.integers(len(windows), size=training.batch_size)
+        longest = int(windows.length[chosen].max())
+        # Padding comes last, as transformers' own collators have it.
+        items = torch.from_numpy(_padded(dataset.sequences, windows, chosen, longest, left=False))
+        masked = (torch.rand(items.shape) < cloze.mask_probability) & (items != PADDING)
+        return {
+            "input_ids": items.masked_fill(masked, dataset.mask_number),
+            "attention_mask": (items != PADDING).long(),
+            "labels": items.masked_fill(~masked, UNMASKED),
+        }
+
+    ready = cycle(
+        [
+            {name: tensor.to(placement.device) for name, tensor in batch().items()}
+            for _ in range(BATCHES_AHEAD)
+        ]
+    )
+
+    def loss() -> Tensor:
+        value: Tensor = model(**next(ready)).loss
+        return value
+
+    return _time(
+        _step(loss, optimizer, training, placement), placement, training.batch_size, _tokens(windows)
+    )
+
+
+def transformers_model(num_items: int, size: ModelConfig) -> nn.Module:
+    """BERT4Rec's size in `transformers`, with the attention of torch that it takes by default."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=num_items + 2,
+        hidden_size=size.dim,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=size.dim * size.feed_forward,
+        max_position_embeddings=size.max_length,
+        type_vocab_size=1,
+        pad_token_id=PADDING,
+        hidden_dropout_prob=size.hidden_dropout,
+        attention_probs_dropout_prob=size.attention_dropout,
+        attn_implementation="sdpa",
+    )
+    model: nn.Module = BertForMaskedLM(config)
+    return model
 
 
 class _PlainModel(nn.Module):
@@ -193,13 +285,25 @@ class _PlainModel(nn.Module):
 
 
 def _padded(
-    sequences: NDArray[np.int32], windows: Windows, chosen: NDArray[np.int64], length: int
+    sequences: NDArray[np.int32],
+    windows: Windows,
+    chosen: NDArray[np.int64],
+    length: int,
+    *,
+    left: bool,
 ) -> NDArray[np.int64]:
+    """One row a window, filled up with padding on the left or on the right."""
     table = np.zeros((len(chosen), length), np.int64)
     for row, window in enumerate(chosen):
         begin, size = windows.begin[window], windows.length[window]
-        table[row, length - size :] = sequences[begin : begin + size]
+        place = slice(length - size, length) if left else slice(size)
+        table[row, place] = sequences[begin : begin + size]
     return table
+
+
+def _tokens(windows: Windows) -> float:
+    """Of a sample, on average."""
+    return float(windows.length.mean())
 
 
 def _time(step: Callable[[], None], placement: Placement, batch_size: int, tokens: float) -> Speed:

@@ -11,9 +11,9 @@ from bert4rec.models.model import make_scorer
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import LARGEST_SHARE, Costs, measure_rankings
 from bert4rec.training.loop import Loop
 from bert4rec.training.plan import Plan
+from bert4rec.training.reporting.forecast import LARGEST_SHARE, Costs, measure_rankings
 from bert4rec.training.specs import MODELS
 
 

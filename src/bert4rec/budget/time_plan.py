@@ -16,8 +16,8 @@ from bert4rec.settings.objectives import RunConfig, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Forecast, in_words
 from bert4rec.training.plan import Plan
+from bert4rec.training.reporting.forecast import Forecast, in_words
 
 PLANNED_SHARE = 0.9
 """Of the time. The rest is for checkpoints, files and a machine that is slower later on."""

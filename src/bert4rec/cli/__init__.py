@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 from bert4rec import __version__
 from bert4rec.cli.console import complain, messages, this_command
 from bert4rec.cli.options import explain
-from bert4rec.cli.process import end_in_time, share_the_machine
+from bert4rec.cli.process import end_at_once, end_in_time, share_the_machine
 from bert4rec.errors import Bert4RecError, is_out_of_memory
 
 
@@ -30,6 +30,7 @@ app = App(
     name="bert4rec",
     help="Sequential recommendation with BERT4Rec: from an interaction log to predictions of what comes next.",
     version=__version__,
+    help_format="plaintext",  # The list of commands has no Markdown; its parser takes a quarter of the time.
     error_console=messages,
     error_formatter=_in_one_style,
     suppress_keyboard_interrupt=False,  # `main` says that it was interrupted.
@@ -66,7 +67,7 @@ _COMMANDS = {
     "serve": ("serve_command:serve_command", "Answer requests for recommendations over HTTP."),
 }
 for _name, (_place, _summary) in _COMMANDS.items():
-    app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary)
+    app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary, help_format="markdown")
 app.command("bert4rec.cli.bench_command:app", name="bench", help="Measure speed and memory on this machine.")
 
 
@@ -76,6 +77,7 @@ def main() -> None:
     if sys.argv[1:2] != ["serve"]:  # It lets requests finish, and has rules of its own for how long.
         end_in_time()
     share_the_machine()
+    end_at_once()
     try:
         app(result_action="return_value")
     except Bert4RecError as error:

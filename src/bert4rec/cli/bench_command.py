@@ -6,9 +6,9 @@ from cyclopts import App
 
 from bert4rec.cli.console import print_json, print_table
 from bert4rec.cli.prepare_command import Flag
-from bert4rec.extras import require_torch
+from bert4rec.extras import require_torch, require_transformers
 
-app = App(name="bench", help="Measure speed and memory on this machine.")
+app = App(name="bench", help_format="markdown", help="Measure speed and memory on this machine.")
 
 
 @app.command
@@ -20,6 +20,7 @@ def train(
     items: int | None = None,
     device: str = "auto",
     plain: bool = True,
+    peer: Literal["hf"] | None = None,
     json: Flag = False,
 ) -> None:
     """Time training on synthetic data with the shape of a data set, beside a plain PyTorch loop in the same process.
@@ -35,13 +36,18 @@ def train(
     items
         A larger number of items, such as 1000000.
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     plain
         Also time a plain PyTorch loop.
+    peer
+        Also time a library that one could take instead. `hf`: BertForMaskedLM of Hugging Face's transformers, which
+        must be installed (pip install transformers), with the same size, device and precision.
     json
         Print the numbers as JSON.
     """
     require_torch()
+    if peer == "hf":
+        require_transformers()
     from bert4rec.api.bench import bench_training
     from bert4rec.training.device import place
 
@@ -53,6 +59,7 @@ def train(
         batch_size=batch_size,
         num_items=items,
         plain=plain,
+        peer=peer,
     )
     found["device_shared"] = placement.is_shared
     if json:
@@ -67,4 +74,8 @@ def train(
     if plain:
         rows.append(("plain loop, samples/s", f"{found['plain']['samples_per_second']:,.0f}"))
         rows.append(("ratio", f"{found['ratio']:.1f}"))
+    if peer == "hf":
+        hf = found["hf"]
+        rows.append((f"transformers {hf['version']}, samples/s", f"{hf['samples_per_second']:,.0f}"))
+        rows.append(("ratio", f"{hf['ratio']:.1f}"))
     print_table([f"{like}'s shape, d={dim}, batch {batch_size}, {found['device']}", ""], rows)

@@ -55,7 +55,7 @@ def evaluate_command(
     negatives
         Which stored candidates to rank among; ranks are kept for popularity only.
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     json
         Print everything as JSON.
     """

@@ -19,9 +19,9 @@ _SAME_NAME = frozenset(
         "after allow any_code api_key_file before compile config data data_folder deny device drop_bad_rows "
         "drop_duplicates "
         "drop_repeats dry_run encoding exclude_seen history host int8 items jobs k k_core keep_runs like metric "
-        "min_item_actions min_user_actions minutes model name negatives overwrite plot port preset protocol quick "
-        "refit repeats results resume samples seed seeds select_by separator split store targets test test_from "
-        "threads time_format track trials valid_from verify watch work workers",
+        "min_item_actions min_user_actions minutes model name negatives overwrite plot port preset protocol "
+        "quantised quick refit repeats results resume samples seed seeds select_by separator split store targets test "
+        "test_from threads time_format track trials valid_from verify watch work workers",
     )
 )
 """Parameters whose option has the same name, with dashes."""

@@ -1,10 +1,13 @@
-"""A command as a process: how it ends on Ctrl-C and SIGTERM, and how many threads torch gets."""
+"""A command as a process: how soon it starts and ends, also on Ctrl-C and SIGTERM, and how many threads torch gets."""
 
+import atexit
+import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +18,27 @@ SECONDS_TO_STOP = 4.5
 """From a signal to the end of the process, whatever it is doing."""
 _last_words: list[Callable[[], str]] = []
 """Said if the process has to be ended: how to continue."""
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Look for no garbage while large libraries are loaded: what they make stays.
+
+    Otherwise torch's many thousand objects are looked through again and again, for a seventh of the time it takes.
+    """
+    # All installed packages would be read in search of further kinds of devices, which are not used here.
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def end_at_once() -> None:
+    """When the process ends, leave its memory to the system: Python would look through all of torch for garbage."""
+    atexit.register(gc.freeze)
 
 
 def end_in_time() -> None:

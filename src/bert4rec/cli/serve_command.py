@@ -19,6 +19,7 @@ def serve_command(
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8000,
     workers: int = 1,
     threads: int = 1,
+    quantised: bool = True,
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
     watch: Flag = False,
@@ -37,6 +38,9 @@ def serve_command(
         Processes. Each loads the model.
     threads
         Processor cores that one answer may use. More workers are usually better than more threads.
+    quantised
+        Search 100,000 items and more by vectors of whole numbers first. The answers are the same; --no-quantised takes
+        several times as long and a quarter less memory.
     store
         Where users' events are stored: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
         (absolute) or postgresql://user:password@host/database.
@@ -55,6 +59,7 @@ def serve_command(
             port=port,
             workers=workers,
             threads=threads,
+            quantised=quantised,
             store=store,
             api_key_file=api_key_file,
             watch=watch,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from bert4rec.training.loop import TrainingProgress
+    from bert4rec.training.reporting.watch import Throughput
     from bert4rec.training.run import Run, Stage
-    from bert4rec.training.watch import Throughput
 
 
 SILENCE = 30.0
@@ -86,7 +86,7 @@ def train_command(
         candidates or, as in ndcg@10:full, among all items; ndcg@10:both is the geometric mean.
         [default: ndcg@10; ndcg@10:both for bert4rec+]
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     compile_step
         Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
@@ -153,7 +153,7 @@ def refit_command(
     data
         The dataset, if it has moved since the training.
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     compile_step
         Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     overwrite

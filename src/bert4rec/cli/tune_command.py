@@ -60,7 +60,7 @@ def tune_command(
     select_by
         What to search by, as in `bert4rec train`.
     device
-        auto, cpu, cuda or cuda:1.
+        auto, cpu, cuda, cuda:1 or mps.
     compile_step
         Compile the training step of each trial where that helps: on a GPU, for models that have no kernels of their
         own. Without, trials start sooner.

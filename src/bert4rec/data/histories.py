@@ -58,9 +58,20 @@ class Histories:
 
     def flat(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The row number and the item of every action, row after row."""
-        rows = np.repeat(np.arange(len(self)), self.lengths)
-        place_in_row = np.arange(len(rows)) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
-        return rows, self.items[self.begin[rows] + place_in_row]
+        lengths = self.lengths
+        rows = np.repeat(np.arange(len(self)), lengths)
+        places = np.arange(len(rows)) + np.repeat(self.end - np.cumsum(lengths), lengths)
+        return rows, self.items[places]
+
+    def followed_by(self, items: NDArray[np.int32]) -> "Histories":
+        """A copy in which the same items stand behind every row."""
+        rows, own = self.flat()
+        lengths = self.lengths + len(items)
+        end = np.cumsum(lengths)
+        joined = np.empty(len(own) + len(self) * len(items), np.int32)
+        joined[np.arange(len(own)) + rows * len(items)] = own
+        joined[end[:, None] + np.arange(-len(items), 0)] = items
+        return Histories(joined, end - lengths, end)
 
     def contain(self, items: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
         """For each row, whether its one of `items` occurs in it."""

@@ -26,9 +26,9 @@ from bert4rec.export.exporter import export_run
 from bert4rec.settings.config import make_config
 from bert4rec.settings.presets import load_preset
 from bert4rec.training.device import place
+from bert4rec.training.reporting.watch import Listener
 from bert4rec.training.run import Plan, Run
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import Listener
 from bert4rec.world.world import World, WorldConfig, best_scores
 
 DEMO_MODELS = {

@@ -28,10 +28,11 @@ from bert4rec.frames import Tabular
 if TYPE_CHECKING:
     import polars as pl
 
-ROWS_PER_BATCH = {"cuda": 1024, "cpu": 256}
-"""Users whose scores are held at once, by kind of device, unless the catalogue is very large."""
-SCORES_PER_BATCH = {"cuda": 2**29, "cpu": 2**26}
-"""Scores that are held at once, by kind of device: 2 GiB on a GPU, 256 MiB on a CPU."""
+ROWS_PER_BATCH = {"cuda": 1024, "mps": 256, "cpu": 128}
+"""Users whose scores are held at once, by kind of device, unless the catalogue is very large. More do not fit into a
+processor's cache."""
+SCORES_PER_BATCH = {"cuda": 2**29, "mps": 2**26, "cpu": 2**26}
+"""Scores that are held at once, by kind of device: 2 GiB on a GPU, 256 MiB elsewhere."""
 
 Metrics = dict[str, dict[str, float]]
 """Protocol → metric → value."""

@@ -23,6 +23,7 @@ from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import UsageError
+from bert4rec.export.quantise import LARGE_CATALOGUE, search_graph
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
@@ -110,6 +111,9 @@ def export_model(
         for file_name, graph in _graphs(model, int8=int8, with_attention=with_attention):
             _read_from_file(graph, table, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
+        if len(bias) >= LARGE_CATALOGUE:
+            graph = search_graph(table[1 : len(bias) + 1], bias, opset=_OPSET, ir_version=_IR_VERSION)
+            (folder / "search.onnx").write_bytes(graph.SerializeToString())
         facts = {
             "format": "bert4rec model",
             "schema": SCHEMA,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import draw_seed, is_fused
+from bert4rec.kernels.support import draw_seed, dropped, is_fused
 
 
 def embed(
@@ -32,7 +32,7 @@ def embed(
         )
         return embedded
     x = plain_lookup(tokens, table, positions, position_table, scale)
-    return F.dropout(norm(x).to(dtype), dropout, training=dropout > 0)
+    return dropped(norm(x).to(dtype), dropout)
 
 
 def plain_lookup(
@@ -61,19 +61,17 @@ class _Embed(torch.autograd.Function):
         dtype: torch.dtype,
         scale: float,
     ) -> Tensor:
-        from bert4rec.kernels import embed_triton
+        from bert4rec.kernels.gpu import embed_triton as kernels
 
         seed = draw_seed(table.device)
         ctx.save_for_backward(tokens, table, positions, position_table, weight, seed)
         ctx.settings = epsilon, dropout, scale
         parameters = weight, bias, seed, epsilon, dropout, scale
-        return embed_triton.forward(tokens, table, positions, position_table, *parameters, dtype)
+        return kernels.forward(tokens, table, positions, position_table, *parameters, dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from bert4rec.kernels import embed_triton
+        from bert4rec.kernels.gpu import embed_triton as kernels
 
-        table, position_table, weight, bias = embed_triton.backward(
-            gradient, *ctx.saved_tensors, *ctx.settings
-        )
+        table, position_table, weight, bias = kernels.backward(gradient, *ctx.saved_tensors, *ctx.settings)
         return None, table, None, position_table, weight, bias, None, None, None, None

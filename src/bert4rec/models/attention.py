@@ -11,7 +11,7 @@ Shapes: T tokens, R wanted rows, B sequences, L padded length, H heads, C channe
 """
 
 from dataclasses import dataclass, field
-from itertools import groupby
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -20,7 +20,10 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import UsageError
+from bert4rec.kernels.attend import Span, attend
 from bert4rec.kernels.rotary import turned
+from bert4rec.kernels.take_rows import take_rows
+from bert4rec.models.buckets import Buckets
 
 
 class Layout(Protocol):
@@ -75,23 +78,41 @@ class PackedLayout:
     def wanted(self, hidden: Tensor) -> Tensor:
         if self.causal and len(self.rows) == len(hidden):
             return hidden
-        if not hidden.requires_grad:
-            return hidden[self.rows]
-        # In float32 because the gradient is a sum over rows, and sums of bfloat16 are slow on a GPU.
-        return hidden.to(torch.promote_types(hidden.dtype, torch.float32))[self.rows].to(hidden.dtype)
+        return take_rows(hidden, self.rows)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        query_bounds = self.row_bounds if wanted_only else self.bounds
+        if query.is_cuda:
+            span = self.span(len(query), len(key), wanted_only=wanted_only)
+            return attend(query, key, value, (span,), dropout)
+        buckets = self._buckets_of_wanted if wanted_only else self._buckets
+        return buckets.attend(query, key, value, dropout)
+
+    def span(self, num_queries: int, num_keys: int, *, wanted_only: bool) -> Span:
+        """So many queries, of all tokens or of the wanted ones, and so many keys."""
         max_queries = self.max_rows if wanted_only else self.max_length
-        causal = self.causal and max_queries > 1  # The last token of a sequence sees all of it.
-        if not _flash_can_take(query):
-            return _attend_run_by_run(query, key, value, query_bounds, self.bounds, dropout, causal=causal)
-        attended: Tensor = torch.ops.aten._flash_attention_forward(
-            query, key, value, query_bounds, self.bounds, max_queries, self.max_length, dropout, causal, False
-        )[0]
-        return attended
+        return Span(
+            num_queries=num_queries,
+            num_keys=num_keys,
+            query_bounds=self.row_bounds if wanted_only else self.bounds,
+            key_bounds=self.bounds,
+            max_queries=max_queries,
+            max_keys=self.max_length,
+            causal=self.causal and max_queries > 1,  # The last token of a sequence sees all of it.
+        )
+
+    # Made once for all layers.
+
+    @cached_property
+    def _buckets(self) -> Buckets:
+        return Buckets(self.bounds, self.bounds, causal=self.causal and self.max_length > 1)
+
+    @cached_property
+    def _buckets_of_wanted(self) -> Buckets:
+        if self.causal and self.max_rows > 1:
+            return self._buckets
+        return Buckets(self.row_bounds, self.bounds, causal=False)
 
     def rectangle(self, tokens: Tensor) -> Tensor:
         place = self.bounds[:-1, None] + torch.arange(self.max_length, device=tokens.device)
@@ -189,12 +210,16 @@ class JoinedLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        num_queries = len(self.first.rows) if wanted_only else self.num_tokens
+        num_queries, num_keys = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
+        if query.is_cuda:
+            first = self.first.span(num_queries, num_keys, wanted_only=wanted_only)
+            second = self.second.span(len(query) - num_queries, len(key) - num_keys, wanted_only=wanted_only)
+            return attend(query, key, value, (first, second), dropout)
         halves = zip(
             (self.first, self.second),
             self._halves(query, num_queries),
-            self._halves(key, self.num_tokens),
-            self._halves(value, self.num_tokens),
+            self._halves(key, num_keys),
+            self._halves(value, num_keys),
             strict=True,
         )
         return torch.cat(
@@ -251,37 +276,3 @@ class RotaryLayout:
 
     def pick(self, states: Tensor) -> Tensor:
         return self.plain.pick(states)
-
-
-def _flash_can_take(query: Tensor) -> bool:
-    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16) and query.shape[-1] % 8 == 0
-
-
-def _attend_run_by_run(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
-    dropout: float,
-    *,
-    causal: bool,
-) -> Tensor:
-    """Attention over runs of neighbours of equal length, which need neither padding nor a mask.
-
-    Training batches are ordered by length, so that runs are long. Any other order is slower, not wrong.
-    """
-    lengths = zip(query_bounds.diff().tolist(), key_bounds.diff().tolist(), strict=True)
-    runs = [(*pair, len(list(same))) for pair, same in groupby(lengths)]
-    query_runs = torch.split(query, [count * queries for queries, _, count in runs])
-    key_runs = torch.split(key, [count * keys for _, keys, count in runs])
-    value_runs = torch.split(value, [count * keys for _, keys, count in runs])
-    attended = []
-    for (queries, keys, count), *qkv in zip(runs, query_runs, key_runs, value_runs, strict=True):
-        if queries and keys:
-            q, k, v = (torch.unflatten(x, 0, (count, -1)).transpose(1, 2) for x in qkv)
-            run = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-            attended.append(run.transpose(1, 2).flatten(0, 1))
-        else:  # dead rows may have nothing to look at: see `tasks.batches`
-            attended.append(torch.zeros_like(qkv[0]))
-    return torch.cat(attended)

@@ -7,13 +7,14 @@ Shapes: tokens are [T] or [B, L], as the layout says; hidden states have one mor
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.add_norm import add_norm
+from bert4rec.kernels.activate import gelu
+from bert4rec.kernels.add_norm import add_norm, gelu_norm
 from bert4rec.kernels.embed import embed
-from bert4rec.kernels.linear import linear
+from bert4rec.kernels.linear import Dense, narrowed
+from bert4rec.kernels.split_heads import split_heads
 from bert4rec.models.attention import Layout, RecordingLayout
 from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
 from bert4rec.models.model import SequenceEncoder
@@ -23,14 +24,6 @@ INITIAL_STD = 0.02
 """Weights start from a normal distribution cut at two standard deviations, biases at 0 (authors' code)."""
 NORM_EPSILON = 1e-12
 """Added to the variance in every LayerNorm (authors' code). Norms are computed in float32 at least."""
-
-
-class Dense(nn.Linear):
-    """An affine map that computes in the dtype of its input; the parameters stay as they are."""
-
-    def forward(self, x: Tensor, outputs: slice = slice(None)) -> Tensor:
-        """Map x, or compute the named part of the outputs alone."""
-        return linear(x, self.weight[outputs], self.bias[outputs])
 
 
 class Norm(nn.LayerNorm):
@@ -58,26 +51,36 @@ class Layer(nn.Module):
         self.output_norm = Norm(dim)
 
     def forward(self, x: Tensor, layout: Layout, *, wanted_only: bool = False) -> Tensor:
+        dim, heads = self.config.dim, self.config.heads
         if wanted_only:
-            key_value = self.query_key_value(x, slice(self.config.dim, None))
+            to_query, to_key_value = self.query_key_value.split(dim, 2 * dim)
+            key, value = split_heads(to_key_value(x), 2, heads)
             x = layout.wanted(x)
-            query = self.query_key_value(x, slice(self.config.dim))
-            key, value = key_value.chunk(2, dim=-1)
+            (query,) = split_heads(to_query(x), 1, heads)
         else:
-            query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in (query, key, value)]
+            query, key, value = split_heads(self.query_key_value(x), 3, heads)
         dropout = self.config.attention_dropout if self.training else 0.0
-        attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
-        x = self._add_norm(x, self.attention_output(attended), self.attention_norm)
-        return self._add_norm(x, self.feed_forward(x), self.output_norm)
+        attended = layout.attend(query, key, value, dropout=dropout, wanted_only=wanted_only).flatten(-2)
+        x = self._add_norm(x, attended, self.attention_output, self.attention_norm)
+        # No dropout between the two maps (authors' code).
+        return self._add_norm(x, self.widened(x), self.narrow, self.output_norm)
 
-    def feed_forward(self, x: Tensor) -> Tensor:
-        # No dropout between the two (authors' code). The exact GELU, not its tanh approximation.
-        narrowed: Tensor = self.narrow(F.gelu(self.widen(x)))
-        return narrowed
+    def widened(self, x: Tensor) -> Tensor:
+        """The inner half of the feed-forward network."""
+        return gelu(x, self.widen)
 
-    def _add_norm(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
-        return add_norm(x, y, norm, self.config.hidden_dropout if self.training else 0.0)
+    def _add_norm(self, x: Tensor, y: Tensor, dense: nn.Module, norm: nn.Module) -> Tensor:
+        return add_norm(x, y, dense, norm, self.config.hidden_dropout if self.training else 0.0)
+
+
+def through_layers(layers: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
+    """The final hidden states of the layout's wanted tokens."""
+    *lower_layers, last_layer = layers
+    with narrowed(layers, x.dtype):
+        for layer in lower_layers:
+            x = layer(x, layout)
+        hidden: Tensor = last_layer(x, layout, wanted_only=True)
+    return hidden
 
 
 def initialise(model: nn.Module, generator: torch.Generator | None) -> None:
@@ -134,16 +137,11 @@ class BERT4Rec(SequenceEncoder):
             positions=positions,
             position_table=self.position_table.weight,
         )
-        *lower_layers, last_layer = self.layers
-        for layer in lower_layers:
-            x = layer(x, layout)
-        hidden: Tensor = last_layer(x, layout, wanted_only=True)
-        return hidden
+        return through_layers(self.layers, x, layout)
 
     def project(self, hidden: Tensor) -> Tensor:
         """The output layer (equation 7) up to the product with the shared item table."""
-        projected: Tensor = self.projection_norm(F.gelu(self.projection(hidden)))
-        return projected
+        return gelu_norm(hidden, self.projection, self.projection_norm)
 
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         """The shared item table, that of the input, and the bias of equation 7."""

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.kernels.activate import gated
 from bert4rec.kernels.embed import embed
-from bert4rec.kernels.gate import gated
+from bert4rec.kernels.linear import Dense
 from bert4rec.models.attention import Layout, RecordingLayout, RotaryLayout
-from bert4rec.models.bert4rec import Dense, Layer, Norm, initialise
+from bert4rec.models.bert4rec import Layer, Norm, initialise, through_layers
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import Question, SequenceEncoder
 from bert4rec.settings.networks import Ask, PlusConfig
@@ -33,9 +34,8 @@ class GatedLayer(Layer):
         self.widen = Dense(config.dim, 2 * inner)
         self.narrow = Dense(inner, config.dim)
 
-    def feed_forward(self, x: Tensor) -> Tensor:
-        narrowed: Tensor = self.narrow(gated(self.widen(x)))
-        return narrowed
+    def widened(self, x: Tensor) -> Tensor:
+        return gated(x, self.widen)
 
 
 class BERT4RecPlus(SequenceEncoder):
@@ -91,11 +91,7 @@ class BERT4RecPlus(SequenceEncoder):
             dtype=dtype,
         )
         rotary = RotaryLayout(layout, positions.expand_as(tokens), self.cos, self.sin)
-        *lower_layers, last_layer = self.layers
-        for layer in lower_layers:
-            x = layer(x, rotary)
-        hidden: Tensor = last_layer(x, rotary, wanted_only=True)
-        return hidden
+        return through_layers(self.layers, x, rotary)
 
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         return self.item_table.weight, self.item_bias

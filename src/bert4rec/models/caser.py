@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.kernels.support import dropped
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.history_batch import HistoryBatch
 from bert4rec.models.model import SequentialModel
@@ -55,7 +56,7 @@ class Caser(SequentialModel):
         x_BDC = self.item_table(histories.newest(self.max_history)).transpose(1, 2)
         patterns = [F.relu(filters(x_BDC)).amax(dim=2) for filters in self.horizontal]
         found = torch.cat([*patterns, self.vertical(x_BDC).flatten(1)], dim=1)
-        narrowed = F.relu(self.narrow(F.dropout(found, self.config.hidden_dropout, self.training)))
+        narrowed = F.relu(self.narrow(dropped(found, self.config.hidden_dropout if self.training else 0.0)))
         return torch.cat([narrowed, self.user_table(users)], dim=1)
 
     def item_vectors(self) -> tuple[Tensor, Tensor]:

@@ -4,9 +4,9 @@ Shapes: B sequences, L padded length, D = dim.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bert4rec.kernels.support import dropped
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import initialise
 from bert4rec.models.model import SequenceEncoder
@@ -53,12 +53,16 @@ class GRU4Rec(SequenceEncoder):
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         return (self.item_table if self.is_tied else self.output_table).weight, self.item_bias
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # The library's own recurrence is the fastest.
     def _states(self, items_BL: Tensor) -> Tensor:
-        """[B, L, D]: what the network remembers after each item. Padding may stand behind, not before."""
-        x: Tensor = F.dropout(self.item_table(items_BL), self.config.embedding_dropout, self.training)
+        """[B, L, D]: what the network remembers after each item. Padding may stand behind, not before.
+
+        torch.compile leaves `nn.GRU` as it is, and the library's own recurrence is the fastest.
+        """
+        x: Tensor = dropped(
+            self.item_table(items_BL), self.config.embedding_dropout if self.training else 0.0
+        )
         for layer in self.layers:
-            x = F.dropout(layer(x)[0], self.config.hidden_dropout, self.training)
+            x = dropped(layer(x)[0], self.config.hidden_dropout if self.training else 0.0)
         return x
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bert4rec.kernels.embed import embed
 from bert4rec.models.attention import Layout
-from bert4rec.models.bert4rec import Layer, Norm, initialise
+from bert4rec.models.bert4rec import Layer, Norm, initialise, through_layers
 from bert4rec.models.model import SequenceEncoder
 from bert4rec.settings.networks import ModelConfig
 
@@ -50,11 +50,7 @@ class SASRec(SequenceEncoder):
             position_table=self.position_table.weight,
             scale=self.config.dim**0.5,
         )
-        *lower_layers, last_layer = self.layers
-        for layer in lower_layers:
-            x = layer(x, layout)
-        hidden: Tensor = last_layer(x, layout, wanted_only=True)
-        return hidden
+        return through_layers(self.layers, x, layout)
 
     def item_vectors(self) -> tuple[Tensor, Tensor]:
         return self.item_table.weight, self.item_bias

@@ -177,11 +177,10 @@ def table_of(
 
     rows, places = np.nonzero(numbers)
     chosen = numbers[rows, places] - 1
-    items = pl.Series("item", catalogue.ids, dtype=pl.String).gather(chosen)
     columns = {
         "user": users.gather(rows),
         "rank": (places + 1).astype(np.int32),
-        "item": items.cast(pl.Int64) if catalogue.whole_numbers else items,
+        "item": catalogue.id_column.gather(chosen),
     }
     if titles and catalogue.titles:
         columns["title"] = pl.Series("title", catalogue.titles, dtype=pl.String).gather(chosen)

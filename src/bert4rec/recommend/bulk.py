@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from operator import add
@@ -32,7 +32,7 @@ from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores
-from bert4rec.recommend.ranker import NOTHING, join
+from bert4rec.recommend.ranker import NOTHING
 
 if TYPE_CHECKING:
     from bert4rec.recommend.recommender import Recommender
@@ -143,7 +143,7 @@ def recommend_many(
         ) as (total, users),
     ):
         done = 0
-        for part in users:
+        for part in _one_ahead(users):
             parts.append(part)
             tables.append(_top(recommender, part, question, leaves_out_seen=leaves_out_seen))
             done += len(part.ids)
@@ -194,8 +194,7 @@ def _top(
     histories = users.histories
     excluded = histories if leaves_out_seen else Histories(histories.items, histories.begin, histories.begin)
     if len(question.exclude):
-        rows = (excluded[row : row + 1].flat()[1] for row in range(len(excluded)))
-        excluded = join([np.concatenate([row, question.exclude]) for row in rows])
+        excluded = excluded.followed_by(question.exclude)
     if recommender.user_scorer is not None and users.places is not None:
         return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.allow)
     if question.allow is None:
@@ -236,18 +235,8 @@ def recommend_file(
         check_dataset=recommender.known_dataset,
     ) as (total, users):
         _open_parts(request, recommender, overwrite=overwrite)
-        for number, part in enumerate(_one_ahead(users)):
-            path = request.parts / f"{number:06d}.parquet"
-            resumed = path.exists()
-            if not resumed:
-                leaves_out_seen = request.leaves_out_seen(recommender)
-                found = _top(recommender, part, question, leaves_out_seen=leaves_out_seen)
-                is_fallback = _fallbacks(recommender, part)
-                answers = table_of(part.ids, *found, is_fallback, recommender.catalogue, titles=False)
-                with _whole(path) as unfinished:
-                    answers.write_parquet(unfinished)
-            cold = int(np.count_nonzero(_fallbacks(recommender, part)))
-            tally += Tally(len(part.ids), part.unknown, cold, len(part.ids) if resumed else 0)
+        for finished in _finished_parts(request, recommender, question, _one_ahead(users)):
+            tally += finished
             if progress:
                 progress(tally.users, total)
     if not tally.users:
@@ -255,6 +244,41 @@ def recommend_file(
         raise DataError(f"No users found in {request.source}.")
     _merge(request)
     return tally
+
+
+def _finished_parts(
+    request: Request, recommender: "Recommender", question: Question, users: Iterator[Users]
+) -> Iterator[Tally]:
+    """What became of each part, once it is on disk. It is written while the next one is answered.
+
+    Writing takes moments, answering may take long: that is done in the caller's thread, which Ctrl-C interrupts.
+    """
+    leaves_out_seen = request.leaves_out_seen(recommender)
+    with ThreadPoolExecutor(max_workers=1) as writer:
+        being_written: Future[Tally] | None = None
+        for number, part in enumerate(users):
+            path = request.parts / f"{number:06d}.parquet"
+            found = None
+            if not path.exists():
+                found = _top(recommender, part, question, leaves_out_seen=leaves_out_seen)
+            if being_written:
+                yield being_written.result()
+            being_written = writer.submit(_write_part, path, part, found, recommender)
+        if being_written:
+            yield being_written.result()
+
+
+def _write_part(
+    path: Path, users: Users, found: tuple[Numbers, Scores] | None, recommender: "Recommender"
+) -> Tally:
+    """What became of the users. Where nothing was `found`, because nobody was asked, the part is already there."""
+    is_fallback = _fallbacks(recommender, users)
+    if found:
+        answers = table_of(users.ids, *found, is_fallback, recommender.catalogue, titles=False)
+        with _whole(path) as unfinished:
+            answers.write_parquet(unfinished)
+    count, cold = len(users.ids), int(np.count_nonzero(is_fallback))
+    return Tally(count, users.unknown, cold, 0 if found else count)
 
 
 def _one_ahead(users: Iterator[Users]) -> Iterator[Users]:

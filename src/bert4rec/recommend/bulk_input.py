@@ -194,17 +194,16 @@ class _Everybody:
         offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         for first in _firsts(len(self.ids), per_part):
             last = min(first + per_part, len(self.ids))
-            rows = np.repeat(np.arange(last - first), self.lengths[first:last])
             actions = self.actions[offsets[first] : offsets[last]]
+            histories, rows, strangers = _without_unknown(self.lengths[first:last], self.numbers[actions])
             places = np.arange(first, last) if self.is_dataset else None
-            yield _without_unknown(
-                self.ids[first:last], rows, self.numbers[actions], self.names, actions, places
-            )
+            names = self.names.gather(actions[strangers])
+            yield Users(self.ids[first:last], histories, rows, names.to_list(), places)
 
 
 def _read_dataset(dataset: Dataset, catalogue: Catalogue) -> _Everybody:
     names = dataset.items()["id"]
-    numbers, actions = _numbers(names, catalogue), dataset.sequences - 1
+    numbers, actions = catalogue.numbers_of_column(names), dataset.sequences - 1
     return _Everybody(dataset.users()["id"], names, numbers, actions, dataset.lengths, is_dataset=True)
 
 
@@ -213,9 +212,8 @@ def _read_log(parts: Sequence[Part], time_format: str | None, catalogue: Catalog
     log = read_parts(parts, time_format)
     order = np.lexsort((log.users,) if log.times is None else (log.times, log.users))
     lengths = np.bincount(log.users, minlength=len(log.user_ids))
-    return _Everybody(
-        log.user_ids, log.item_ids, _numbers(log.item_ids, catalogue), log.items[order], lengths
-    )
+    numbers = catalogue.numbers_of_column(log.item_ids)
+    return _Everybody(log.user_ids, log.item_ids, numbers, log.items[order], lengths)
 
 
 def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> Iterator[Users]:
@@ -226,12 +224,21 @@ def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> I
     empty = pl.DataFrame(schema={"user": types[choice.user], "item": types[choice.item]})
     rows = (frame for part in parts for frame in read_rows(part.file, part.choice, per_part))
     for frame in _of_equal_height((frame.select("user", "item") for frame in rows), per_part, empty):
-        actions = frame.select("item").with_row_index("row").explode("item").drop_nulls("item")
-        rows_of_actions = actions["row"].to_numpy().astype(np.int64)
-        items = actions["item"]
-        yield _without_unknown(
-            frame["user"], rows_of_actions, _numbers(items, catalogue), items, np.arange(len(items))
-        )
+        lengths, items = _actions(frame["item"])
+        histories, whose, strangers = _without_unknown(lengths, catalogue.numbers_of_column(items))
+        yield Users(frame["user"], histories, whose, items.gather(strangers).to_list())
+
+
+def _actions(lists: "pl.Series") -> "tuple[NDArray[np.int64], pl.Series]":
+    """The length of each list, and the items of all of them end to end. Missing lists and items count for nothing."""
+    import polars as pl
+
+    if isinstance(lists.dtype, pl.Array):
+        lists = lists.arr.to_list()
+    items = lists.explode()  # an empty list becomes a missing item
+    if items.null_count():
+        lists, items = lists.list.drop_nulls(), items.drop_nulls()
+    return lists.list.len().fill_null(0).to_numpy().astype(np.int64), items
 
 
 def _of_equal_height(
@@ -256,31 +263,14 @@ def _of_equal_height(
 
 
 def _without_unknown(
-    ids: "pl.Series",
-    rows: NDArray[np.int64],
-    numbers: NDArray[np.int32],
-    names: "pl.Series",
-    actions: NDArray[np.integer[Any]],
-    places: NDArray[np.int64] | None = None,
-) -> Users:
-    """`rows` says whose each action is, rising; unknown items have number 0, and are called names[action]."""
-    is_known = numbers > 0
-    limits = np.concatenate([[0], np.cumsum(np.bincount(rows[is_known], minlength=len(ids)))])
-    histories = Histories(numbers[is_known], limits[:-1], limits[1:])
-    strangers: list[Id] = names.gather(actions[~is_known]).to_list()
-    return Users(ids, histories, rows[~is_known], strangers, places)
-
-
-def _numbers(ids: "pl.Series", catalogue: Catalogue) -> NDArray[np.int32]:
-    """The model's number of each id; 0 if it is unknown."""
-    import polars as pl
-
-    if ids.dtype.is_float():  # whole numbers among missing ones
-        whole = ids.cast(pl.Int64, strict=False)
-        ids = whole.set(whole != ids, None)
-    text = ids.cast(pl.String).str.strip_chars()
-    if catalogue.whole_numbers:
-        text = text.str.replace(r"\.0+$", "")
-    places = text.cast(pl.Enum(catalogue.ids), strict=False).to_physical()
-    numbers: NDArray[np.int32] = (places.cast(pl.Int32) + 1).fill_null(0).to_numpy()
-    return numbers
+    lengths: NDArray[np.int64], numbers: NDArray[np.int32]
+) -> tuple[Histories, NDArray[np.int64], NDArray[np.int64]]:
+    """Histories of the known items, and of all others, which have number 0, the rows and the places in `numbers`."""
+    strangers = np.flatnonzero(numbers == 0)
+    ends = np.cumsum(lengths)
+    rows = np.searchsorted(ends, strangers, side="right")
+    if len(strangers):  # seldom: most files have nothing to be left out, and need no copy
+        numbers = numbers[numbers > 0]
+        lengths = lengths - np.bincount(rows, minlength=len(lengths))
+        ends = np.cumsum(lengths)
+    return Histories(numbers, ends - lengths, ends), rows, strangers

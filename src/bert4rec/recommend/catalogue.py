@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,16 @@ from bert4rec.artefact import write_text
 from bert4rec.errors import DataError, NotFoundError
 from bert4rec.recommend.ids import PLAIN, as_given, as_list, id_text, slips, spellings
 
+if TYPE_CHECKING:
+    import polars as pl
+
 Id = str | int
 """An id as it comes out: an integer if the log's ids were integers."""
 _NOT_A_WORD = re.compile(r"[^\w\n]+")
 _MOST_WORDS = 8
 """Of a search; every further one would cost time and tell little."""
+_WIDEST_TABLE = 2**24
+"""From the lowest to the highest whole number: a table of them all is the fastest way to look one up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +90,37 @@ class Catalogue:
             if number is None
         }
         return np.array([number for number in found if number], np.int32), list(unknown.values())
+
+    def numbers_of_column(self, ids: "pl.Series") -> NDArray[np.int32]:
+        """The number of each id of a column, which may be of any type; 0 if it is unknown or missing."""
+        import polars as pl
+
+        if ids.dtype.is_float():  # whole numbers among missing ones
+            whole = ids.cast(pl.Int64, strict=False)
+            ids = whole.set(whole != ids, None)
+        if ids.dtype.is_integer():
+            whole = ids.cast(pl.Int64, strict=False)
+            if whole.null_count() == ids.null_count():
+                return self._whole_numbers.find(whole)
+        text = ids.cast(pl.String)
+        numbers = self._numbers_of_texts(text)
+        # Few ids are spelt otherwise or unknown: taking off blanks costs more than looking up.
+        others = np.flatnonzero(numbers == 0)
+        if len(others):
+            stripped = text.gather(others).str.strip_chars()
+            if self.whole_numbers:
+                stripped = stripped.str.replace(r"\.0+$", "")
+            numbers[others] = self._numbers_of_texts(stripped)
+        return numbers
+
+    def _numbers_of_texts(self, texts: "pl.Series") -> NDArray[np.int32]:
+        """The number of each text that is an id to the letter; 0 for all others."""
+        import polars as pl
+
+        places = pl.col("id").cast(self._known_texts, strict=False).to_physical().cast(pl.Int32)
+        # The streaming engine takes all processors.
+        found = texts.to_frame("id").lazy().select((places + 1).fill_null(0)).collect(engine="streaming")
+        return found["id"].to_numpy(writable=True)
 
     def _find(self, text: str) -> int | None:
         numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
@@ -147,6 +183,24 @@ class Catalogue:
         return {item_id: number for number, item_id in enumerate(self.ids, start=1)}
 
     @cached_property
+    def id_column(self) -> "pl.Series":
+        """All ids, as the log had them: Int64 or String."""
+        import polars as pl
+
+        texts = pl.Series("item", self.ids, dtype=pl.String)
+        return texts.cast(pl.Int64) if self.whole_numbers else texts
+
+    @cached_property
+    def _known_texts(self) -> "pl.Enum":
+        import polars as pl
+
+        return pl.Enum(self.ids)
+
+    @cached_property
+    def _whole_numbers(self) -> "_WholeNumbers":
+        return _WholeNumbers.among(self.ids)
+
+    @cached_property
     def _ids_text(self) -> "_Lines":
         return _Lines.join(item_id.casefold() for item_id in self.ids)
 
@@ -195,6 +249,48 @@ class Catalogue:
             raise DataError(
                 f"{path} is damaged and cannot be read ({error}). Export the model again."
             ) from error
+
+
+@dataclass(frozen=True)
+class _WholeNumbers:
+    """The ids that are whole numbers, to be found by columns of whole numbers."""
+
+    known: NDArray[np.int64]
+    numbers: NDArray[np.int32]
+    """The number of each item of `known`."""
+    below: int
+    """The whole number before the lowest of `known`."""
+    table: NDArray[np.int32] | None
+    """The number of every whole number from `below` to the one behind the highest; 0 if it is unknown. None: the
+    table would be too long."""
+
+    @classmethod
+    def among(cls, ids: Sequence[str]) -> "_WholeNumbers":
+        import polars as pl
+
+        texts = pl.Series(ids, dtype=pl.String)
+        whole = texts.cast(pl.Int64, strict=False)
+        is_whole = (whole.cast(pl.String) == texts).fill_null(value=False).to_numpy()  # not so "007"
+        known = whole.filter(is_whole).to_numpy()
+        numbers = np.flatnonzero(is_whole).astype(np.int32) + np.int32(1)
+        lowest, highest = (int(known.min()), int(known.max())) if len(known) else (0, 0)
+        below, above = lowest - 1, highest + 1
+        if above - below >= _WIDEST_TABLE or below < np.iinfo(np.int64).min:
+            return cls(known, numbers, below, None)
+        table = np.zeros(above - below + 1, np.int32)
+        table[known - below] = numbers
+        return cls(known, numbers, below, table)
+
+    def find(self, column: "pl.Series") -> NDArray[np.int32]:
+        """The number of each, 0 if it is unknown or missing."""
+        import polars as pl
+
+        if self.table is None:
+            found = column.replace_strict(self.known, self.numbers, default=0, return_dtype=pl.Int32)
+            return found.to_numpy(writable=True)
+        # Both ends of the table are unknown, and so is what lies beyond them: also where the difference overflows.
+        places = column.fill_null(self.below).to_numpy() - self.below
+        return np.take(self.table, places, mode="clip")
 
 
 @dataclass(frozen=True)

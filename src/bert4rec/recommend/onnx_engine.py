@@ -3,6 +3,7 @@
 model.json       manifest: schema, data set, version, sizes, checksums
 encoder.onnx     history [B, L], filled up on the left with 0 → query [B, D]
 head.onnx        query, rows, bias, excluded places, k → scores and places of the k best
+search.onnx      query of whole numbers → how high items of each block can score at most; large catalogues only
 attention.onnx   history [1, L] → how much the asked place looks at what, [layers, heads, L + 1]; BERT4Rec only
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
 bias.npy         [V]
@@ -21,6 +22,7 @@ from bert4rec.artefact import read_manifest, verify_files
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
+from bert4rec.recommend.quantised import QuantisedSearch
 
 MANIFEST = "model.json"
 SCHEMA = 1
@@ -31,17 +33,23 @@ _SCORES_AT_ONCE, _ROWS_AT_LEAST = 2**23, 32
 
 
 class OnnxEngine:
-    """An exported model folder."""
+    """An exported model folder. With `quantised`, its vectors of whole numbers are searched first, if it has them."""
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any], *, threads: int) -> None:
+    def __init__(
+        self, folder: Path, manifest: Mapping[str, Any], *, threads: int, quantised: bool = True
+    ) -> None:
         self.max_history = int(manifest["max_history"])
         table = _load(folder / "items.npy")
         self.bias = _load(folder / "bias.npy")
         self.rows = table[1 : len(self.bias) + 1]
         self._encoder = _session(folder / "encoder.onnx", threads)
         self._head = _session(folder / "head.onnx", threads)
-        has_attention = "attention.onnx" in manifest["files"]
+        has_attention, has_search = (name in manifest["files"] for name in ("attention.onnx", "search.onnx"))
         self._attention = _session(folder / "attention.onnx", threads) if has_attention else None
+        self._search: QuantisedSearch | None = None
+        if quantised and has_search:
+            session = _session(folder / "search.onnx", threads)
+            self._search = QuantisedSearch(session, len(self.bias), self._best_of)
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])
@@ -62,13 +70,43 @@ class OnnxEngine:
         return queries
 
     def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        asked = {
-            "query": queries,
-            "rows": self.rows,
-            "bias": self.bias,
-            "excluded": _places(excluded),
-            "k": np.array([k]),
-        }
+        if self._search is None:
+            return self._best_of_all(queries, excluded, k)
+        found = list(self._search.top(queries, excluded, k))
+        left = np.array([row for row, best in enumerate(found) if best is None], np.int64)
+        numbers = np.empty((len(queries), k), np.int32)
+        scores = np.empty((len(queries), k), np.float32)
+        for row, best in enumerate(found):
+            if best is not None:
+                numbers[row], scores[row] = best
+        if len(left):
+            numbers[left], scores[left] = self._best_of_all(queries[left], excluded[left], k)
+        return numbers, scores
+
+    def _best_of_all(
+        self, queries: NDArray[np.float32], excluded: Histories, k: int
+    ) -> tuple[Numbers, Scores]:
+        return self._head_top(queries, self.rows, self.bias, _places(excluded), k)
+
+    def _best_of(
+        self, query: NDArray[np.float32], places: NDArray[np.int64], excluded: Numbers, k: int
+    ) -> tuple[Numbers, Scores]:
+        """The best of some items alone, which are given by their places in ascending order."""
+        struck_out = np.flatnonzero(np.isin(places, excluded - 1))
+        columns = np.stack([np.zeros_like(struck_out), struck_out], axis=1)
+        rows, bias = self.rows.take(places, axis=0), self.bias.take(places)
+        numbers, scores = self._head_top(query, rows, bias, columns, k)
+        return places[numbers - 1].astype(np.int32) + np.int32(1), scores
+
+    def _head_top(
+        self,
+        queries: NDArray[np.float32],
+        rows: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        excluded: NDArray[np.int64],
+        k: int,
+    ) -> tuple[Numbers, Scores]:
+        asked = {"query": queries, "rows": rows, "bias": bias, "excluded": excluded, "k": np.array([k])}
         scores, places = self._head.run(["scores", "places"], asked)
         return places.astype(np.int32) + np.int32(1), scores
 
@@ -78,6 +116,18 @@ class OnnxEngine:
         asked = {"history": history[None].astype(np.int64)}
         weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
         return weights
+
+
+def refuse_options_of_exported(*, threads: int, quantised: bool) -> None:
+    """Of a run, torch uses the processors as it is set, and always scores all items."""
+    for name, is_usual in (("threads", threads == 1), ("quantised", quantised)):
+        if not is_usual:
+            raise UsageError(f"`{name}` applies to exported models only.")
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether this is the folder of an exported model, rather than a run."""
+    return (folder / MANIFEST).is_file()
 
 
 def read_model(folder: Path) -> dict[str, Any]:
@@ -120,5 +170,6 @@ def _onnxruntime() -> Any:
 
 
 def _load(path: Path) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+    # A plain array: `np.memmap` takes longer for every slice.
+    array: NDArray[np.float32] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     return array

@@ -33,23 +33,21 @@ class Ranker:
         They have no more columns than there are items. `excluded` has for each history the numbers never to be
         recommended.
         """
-        num_items = len(self._item_counts)
-        k = min(k, num_items)
+        k = min(k, len(self._item_counts))
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
         recent = histories.newest(self.engine.max_history)
         # By the whole history: some models look at none of it, and are asked all the same.
-        warm, cold = np.flatnonzero(histories.lengths), np.flatnonzero(histories.lengths == 0)
+        warm, is_cold = np.flatnonzero(histories.lengths), histories.lengths == 0
         rows = warm[np.argsort(-recent.lengths[warm], kind="stable")]
         if len(rows):
-            found, scores[rows] = self._engine_top(recent[rows], excluded[rows], k)
-            numbers[rows] = np.where(scores[rows] > -np.inf, found, 0)
-        for row in cold:
-            not_these = excluded[row : row + 1].flat()[1]
-            # The order of the numbers is that of popularity.
-            popular = np.arange(1, min(num_items, k + len(not_these)) + 1, dtype=np.int32)
-            popular = np.setdiff1d(popular, not_these)[:k]
-            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, self._counts(popular)
+            found, best = self._engine_top(recent[rows], excluded[rows], k)
+            numbers[rows], scores[rows] = np.where(best > -np.inf, found, 0), best
+        alike = np.flatnonzero(is_cold & (excluded.lengths == 0))
+        numbers[alike], scores[alike] = self._popular(NOTHING, k)
+        for row in np.flatnonzero(is_cold & (excluded.lengths > 0)):
+            popular, counts = self._popular(excluded[row : row + 1].flat()[1], k)
+            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, counts
         return numbers, scores
 
     def similar(self, number: int, k: int) -> tuple[Numbers, Scores]:
@@ -124,6 +122,13 @@ class Ranker:
         # Not a matrix product: NumPy's would take as many threads as there are processors.
         scores: Scores = np.einsum("nd,d->n", self.engine.rows[numbers - 1], query)
         return scores + self.engine.bias[numbers - 1]
+
+    def _popular(self, excluded: Numbers, k: int) -> tuple[Numbers, Scores]:
+        """The k most popular items, fewer if fewer remain, and their counts."""
+        # The order of the numbers is that of popularity.
+        first = np.arange(1, min(len(self._item_counts), k + len(excluded)) + 1, dtype=np.int32)
+        popular = np.setdiff1d(first, excluded)[:k]
+        return popular, self._counts(popular)
 
     def _counts(self, numbers: Numbers) -> Scores:
         return self._item_counts[numbers - 1].astype(np.float32)

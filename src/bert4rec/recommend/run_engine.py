@@ -43,6 +43,6 @@ def _engine(run: Run, placement: Placement) -> Engine | UserScorer:
     scorer = make_scorer(model, placement.dtype)
 
     def scores(users: NDArray[np.int64], histories: Histories) -> NDArray[np.float64]:
-        return scorer(users, histories).double().cpu().numpy()
+        return scorer(users, histories).cpu().double().numpy()
 
     return UserScorer(spec.title, run.plan.num_items, model.max_history, scores)

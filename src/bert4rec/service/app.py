@@ -28,6 +28,7 @@ class Settings:
     store: str
     api_key_file: Path | None = None
     threads: int = 1
+    quantised: bool = True
     watch: bool = False
 
 
@@ -35,7 +36,7 @@ def check(settings: Settings) -> None:
     """Raise what `create_app` would raise. Of what it would create, only an empty store stays."""
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
-    open_model(settings.model, settings.threads)
+    open_model(settings.model, settings.threads, quantised=settings.quantised)
     open_store(settings.store).close()
 
 
@@ -43,7 +44,9 @@ def create_app(settings: Settings) -> Application:
     """The service as an ASGI application, with its model loaded and warm."""
     keys = Keys.read(settings.api_key_file) if settings.api_key_file else None
     metrics = Metrics()
-    versions = ModelVersions(settings.model, threads=settings.threads, metrics=metrics)
+    versions = ModelVersions(
+        settings.model, threads=settings.threads, quantised=settings.quantised, metrics=metrics
+    )
     service = Service(versions, open_store(settings.store), metrics)
     operations = operations_of(service)
     examples = example_bodies(versions.current.recommender.catalogue)

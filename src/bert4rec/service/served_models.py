@@ -59,10 +59,10 @@ def check_folder(path: Path) -> None:
         raise wrong_folder(path, "model")
 
 
-def open_model(path: Path, threads: int) -> Recommender:
+def open_model(path: Path, threads: int, *, quantised: bool = True) -> Recommender:
     """An exported model, warm."""
     check_folder(path)
-    recommender = Recommender.load(path, threads=threads)
+    recommender = Recommender.load(path, threads=threads, quantised=quantised)
     warm(recommender)
     return recommender
 
@@ -80,9 +80,9 @@ def warm(recommender: Recommender) -> None:
 class ServedModel:
     """A loaded model. Questions that wait for it are answered together."""
 
-    def __init__(self, path: Path, *, threads: int, metrics: Metrics) -> None:
+    def __init__(self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True) -> None:
         folder = path.resolve()  # a link may be switched while files are read
-        self.recommender = open_model(folder, threads)
+        self.recommender = open_model(folder, threads, quantised=quantised)
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
         self._metrics = metrics
@@ -132,8 +132,8 @@ class ServedModel:
 class ModelVersions:
     """Which model answers. Lives in the event loop; only loading happens elsewhere."""
 
-    def __init__(self, path: Path, *, threads: int, metrics: Metrics) -> None:
-        self._load = partial(ServedModel, path, threads=threads, metrics=metrics)
+    def __init__(self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True) -> None:
+        self._load = partial(ServedModel, path, threads=threads, metrics=metrics, quantised=quantised)
         self._path, self._metrics = path, metrics
         self._seen = fingerprint(path)
         self.current = self._load()

@@ -9,7 +9,7 @@ Everything is drawn from (seed, round, block): a batch depends on its step alone
 at any step.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -163,6 +163,29 @@ class BatchShape:
             part["bounds"], self.max_length, part["rows"], part["row_bounds"], self.max_rows, self.causal
         )
         return PackedBatch(part["tokens"], part["positions"], part["targets"], layout, part["negatives"])
+
+    def read_alive(self, row: Tensor) -> PackedBatch:
+        """The same for training: where nothing needs a fixed shape, on a CPU, without what is dead.
+
+        It stands behind everything else. Negatives are all there, for they may be those of the whole batch.
+        """
+        batch = self.read(row)
+        if row.is_cuda:
+            return batch
+        bounds, row_bounds = (
+            each[: self.samples + 1] for each in (batch.layout.bounds, batch.layout.row_bounds)
+        )
+        tokens, rows, longest = int(bounds[-1]), int(row_bounds[-1]), int(bounds.diff().max())
+        layout = replace(
+            batch.layout,
+            bounds=bounds,
+            max_length=longest,
+            rows=batch.layout.rows[:rows],
+            row_bounds=row_bounds,
+        )
+        return PackedBatch(
+            batch.tokens[:tokens], batch.positions[:tokens], batch.targets[:rows], layout, batch.negatives
+        )
 
 
 class Batches:

@@ -46,7 +46,7 @@ class ClozeTask:
         check_masking(model, "ClozeTask")
 
     def loss(self, batch: Tensor) -> Tensor:
-        return cloze_loss(self.model, self._batches.shape.read(batch), self.dtype)
+        return cloze_loss(self.model, self._batches.shape.read_alive(batch), self.dtype)
 
 
 def check_masking(model: SequentialModel, task: str) -> None:

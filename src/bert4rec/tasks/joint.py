@@ -61,7 +61,7 @@ class JointTask:
 
     def loss(self, batch: Tensor) -> Tensor:
         rows = torch.split(batch, self._widths)
-        halves = [half.shape.read(row) for half, row in zip(self._halves, rows, strict=True)]
+        halves = [half.shape.read_alive(row) for half, row in zip(self._halves, rows, strict=True)]
         layout: Layout = halves[0].layout
         if len(halves) == 2:
             layout = JoinedLayout(halves[0].layout, halves[1].layout, num_tokens=len(halves[0].tokens))

@@ -2,7 +2,8 @@
 
 The logits are the largest thing in training: hidden rows times items. They are made for a chunk of rows at a
 time, turned in place into their own gradient, multiplied out, and forgotten. So the forward pass computes the
-gradients too, and the backward pass only scales them.
+gradients too, and the backward pass only scales them. For narrow models on a GPU a kernel does all of it without
+logits in memory.
 """
 
 from typing import Any
@@ -12,9 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.kernels.support import can_run, is_one
 
-MAX_LOGITS = {"cuda": 1 << 28, "cpu": 1 << 23}
+MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
+MOST_CHANNELS = 128
+"""Up to this width a GPU does better to compute logits twice than to write them to memory and read them."""
 
 
 def softmax_cross_entropy(
@@ -52,11 +56,11 @@ def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tenso
     targets = targets.long()[:, None]
     work = logits.to(weights.dtype)
     own = work.gather(1, targets).squeeze(1)
-    highest = work.amax(dim=1)
-    torch.softmax(work, dim=1, out=work)
-    # The largest probability cannot underflow, so its logarithm gives that of the sum.
-    log_total = highest - work.amax(dim=1).log()
-    work.mul_(weights[:, None]).scatter_add_(1, targets, -weights[:, None])
+    highest = work.amax(dim=1, keepdim=True)
+    total = work.sub_(highest).exp_().sum(dim=1, keepdim=True)
+    log_total = (highest + total.log()).squeeze(1)
+    # Sum and weight in one pass: over a large catalogue each of its own costs as much as the products.
+    work.mul_(weights[:, None] / total).scatter_add_(1, targets, -weights[:, None])
     if work is not logits:
         logits.copy_(work)
     return torch.where(weights > 0, (log_total - own) * weights, 0)
@@ -65,12 +69,16 @@ def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tenso
 @torch.library.custom_op("bert4rec::softmax_cross_entropy", mutates_args=())
 def _loss_and_gradients(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor, max_logits: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss, its gradient for `hidden`, and that for table and bias together: the bias is column D.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss, and its gradients for `hidden`, table and bias.
 
     An operator of its own so that torch.compile leaves it as it is.
     """
     assert len(hidden), "a loss needs at least one row"
+    if can_run(hidden) and hidden.shape[1] <= MOST_CHANNELS:
+        from bert4rec.kernels.gpu.softmax_triton import loss_and_gradients
+
+        return loss_and_gradients(hidden, table.to(hidden.dtype), bias, targets, weights)
     num_columns, width = _padded_sizes(hidden, table)
     weight, offset, extended = _operands(hidden, table, bias, num_columns, width)
     num_chunks = -(-len(hidden) * num_columns // max_logits)
@@ -86,7 +94,9 @@ def _loss_and_gradients(
         hidden_gradient[rows] = _add_product(None, logits, weight)
         table_gradient = _add_product(table_gradient, logits.T, extended[rows])
     assert table_gradient is not None
-    return losses.sum(), hidden_gradient, table_gradient
+    dim = hidden.shape[1]
+    of_table, of_bias = table_gradient[: len(table), :dim], table_gradient[1 : len(bias) + 1, dim]
+    return losses.sum(), hidden_gradient, of_table.contiguous(), of_bias.contiguous()
 
 
 def _padded_sizes(hidden: Tensor, table: Tensor) -> tuple[int, int]:
@@ -116,8 +126,8 @@ def _operands(
 
 
 def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    if logits.is_cuda:
-        from bert4rec.kernels.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
+    if can_run(logits):
+        from bert4rec.kernels.gpu.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
 
         return in_one_kernel(logits, targets, weights)
     return softmax_gradient_(logits, targets, weights)
@@ -134,26 +144,23 @@ def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
 
 
 @_loss_and_gradients.register_fake
-def _(hidden: Tensor, table: Tensor, *_unused: Tensor | int) -> tuple[Tensor, Tensor, Tensor]:
+def _(hidden: Tensor, table: Tensor, bias: Tensor, *_unused: Tensor | int) -> tuple[Tensor, ...]:
     dtype = torch.promote_types(hidden.dtype, torch.float32)
-    return (
-        hidden.new_empty((), dtype=dtype),
-        torch.empty_like(hidden),
-        hidden.new_empty(_padded_sizes(hidden, table), dtype=dtype),
+    loss, of_table, of_bias = (
+        hidden.new_empty(shape, dtype=dtype) for shape in ((), table.shape, bias.shape)
     )
+    return loss, torch.empty_like(hidden), of_table, of_bias
 
 
-def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
     ctx.save_for_backward(*output[1:])
-    ctx.num_tokens, ctx.num_items = len(inputs[1]), len(inputs[2])
 
 
 def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
-    hidden_gradient, table_gradient = ctx.saved_tensors
-    dim = hidden_gradient.shape[1]
-    table, bias = table_gradient[: ctx.num_tokens, :dim], table_gradient[1 : ctx.num_items + 1, dim]
-    hidden = (hidden_gradient * loss_gradient).to(hidden_gradient.dtype)
-    return hidden, table * loss_gradient, bias * loss_gradient, None, None, None
+    gradients = ctx.saved_tensors
+    if not is_one(loss_gradient):
+        gradients = [(gradient * loss_gradient).to(gradient.dtype) for gradient in gradients]
+    return (*gradients, None, None, None)
 
 
 _loss_and_gradients.register_autograd(_scale_gradients, setup_context=_keep_gradients)

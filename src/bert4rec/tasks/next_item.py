@@ -42,13 +42,13 @@ class NextItemTask:
         check_encoder(model, "NextItemTask", causal=True)
 
     def loss(self, batch: Tensor) -> Tensor:
-        read, model = self._batches.shape.read(batch), self.model
+        read, model = self._batches.shape.read_alive(batch), self.model
         hidden = model.project(model.encode(read.tokens, read.positions, read.layout, self.dtype))
         output = hidden, *model.item_vectors(), read.targets
         if self.objective.loss == "cross-entropy":
             return softmax_cross_entropy(*output)
         if self.objective.loss == "binary":
-            return ranking_losses.binary(*output, read.negatives)
+            return ranking_losses.binary(*output, read.negatives[: len(read.targets)])
         return ranking_losses.shared(self.objective.loss, *output, read.negatives, self.objective.penalty)
 
 

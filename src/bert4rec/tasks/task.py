@@ -45,8 +45,12 @@ class TaskInputs:
         return self.config.training.batch_size
 
     def sequences(self) -> Tensor:
-        """The items of all actions, user after user, on the device."""
-        return torch.from_numpy(np.array(self.dataset.sequences)).to(self.device)
+        """The items of all actions, user after user, where batches are drawn from them.
+
+        That is on the device, but for Apple's GPUs: they lack float64, which drawing needs.
+        """
+        device = "cpu" if self.device.type == "mps" else self.device
+        return torch.from_numpy(np.array(self.dataset.sequences)).to(device)
 
 
 class Task(Protocol):

@@ -17,11 +17,12 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import place
+from bert4rec.training.memory import what_fits
 from bert4rec.training.plan import Plan, clear_run
-from bert4rec.training.results import append_results
+from bert4rec.training.reporting.results import append_results
+from bert4rec.training.reporting.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 from bert4rec.training.run import Run
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 
 
 class TemporaryFolder:
@@ -88,7 +89,13 @@ def launch(
             context = RunContext(
                 placement, watch, compile_step, watch.should_stop, since, is_announced=bool(told)
             )
-            run = train(dataset, target, plan, context)
+            run, reason = None, ""
+            try:
+                run = train(dataset, target, plan, context)
+            except torch.OutOfMemoryError as error:  # Whose frames hold memory for as long as it is handled.
+                reason = str(error).partition("\n")[0]
+            if run is None:
+                raise UsageError(what_fits(dataset, plan, placement, reason))
     if results:
         _add_to(Path(results), run)
     return replace(run, trained_on=dataset, keeper=keeper)

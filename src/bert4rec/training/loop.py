@@ -1,8 +1,8 @@
 """The one training loop. Of a task it knows its batches and its loss, and nothing else.
 
-Here, and nowhere else, live the optimiser, the schedule, compilation and CUDA graphs, validation, early
-stopping and checkpoints. A batch is one row of int32 numbers of fixed length, so on a GPU a whole step
-(forward, backward, clipping, update) is recorded once and replayed; the host only copies the next row.
+Here, and nowhere else, live compilation and CUDA graphs, validation, early stopping and checkpoints. A batch is one
+row of int32 numbers of fixed length, so on a GPU a whole step (forward, backward, clipping, update) is recorded once
+and replayed; the host only copies the next row.
 """
 
 import copy
@@ -18,23 +18,17 @@ from torch import Tensor, nn
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.evaluation.yardsticks import LEARNED
+from bert4rec.kernels.support import has_triton, one
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.clock import Clock
+from bert4rec.training.optimizer import make_optimizer, schedule
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
 SECONDS_OF_TIMING = 0.5
 """Enough to know how long a step takes."""
-SECONDS_BETWEEN_REPORTS = 1.0
-SECONDS_BETWEEN_CHECKPOINTS = 60.0
-LARGEST_SHARE_OF_CHECKPOINTS = 0.03
-"""Of the time. Weights and moments of a large catalogue are hundreds of megabytes."""
-NO_BETTER = 1.1
-"""Up to this multiple of popularity's value, a validation is no better than popularity."""
-LOWER = 0.99
-"""Down to this multiple of what it was two validations before, a loss has fallen."""
 
 
 @dataclass
@@ -75,35 +69,6 @@ class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
 
 
-class CollapsedError(Exception):
-    """Training has come to nothing, and the message says how that shows. A lower learning rate may help."""
-
-
-def why_collapsed(progress: TrainingProgress, config: TrainingConfig, popular: float) -> str:
-    """How it shows that a training has come to nothing; empty as long as something may become of it.
-
-    Collapsed weights recommend the same to everybody, and the best of that is popularity, whose value is `popular`.
-    Many a model begins there and leaves after a while, so it is a collapse only where it lasts beyond the warm-up:
-
-    - two validations in a row are no better than popularity after one that was much better, and the loss is higher
-      than it was then; of a model that over-fits it would be lower;
-    - three in a row are no better, half of the steps or all patience is used up, and the loss has stopped falling or
-      has been higher than it was at first; of a model that only learns slowly it falls all the time.
-    """
-    marks = [mark for mark in progress.history if mark["step"] > config.warmup_steps]
-    low = [mark for mark in marks[-3:] if mark["value"] <= NO_BETTER * popular]
-    if len(low) < 2 or low[-2:] != marks[-2:]:
-        return ""
-    last, best = marks[-1], max(marks, key=lambda mark: float(mark["value"]))
-    told = f"{progress.metric} is {last['value']:.4f}, no better than the {popular:.4f} of the most popular items"
-    if best["value"] >= LEARNED * popular and last["loss"] > best["loss"]:
-        return f"{told}, after {best['value']:.4f} at step {best['step']:,}"
-    is_late = last["step"] >= config.steps / 2 or progress.stale >= config.patience
-    losses = [mark["loss"] for mark in progress.history]
-    is_learning = last["loss"] <= LOWER * low[0]["loss"] and max(losses) == losses[0]
-    return told if is_late and len(low) == 3 and not is_learning else ""
-
-
 class Loop:
     """Trains one task. A run that is resumed from its checkpoint goes on as if nothing had happened."""
 
@@ -121,14 +86,15 @@ class Loop:
 
         With `compile_step` the loss is compiled where that pays: on a GPU, and if the model has no kernels.
         """
-        self.task, self.config, self.device = task, config, device
+        self.task, self.config, self.device, self._seed = task, config, device, seed
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
         self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
         self._schedule = schedule(config).to(device)
         self._rate = torch.zeros((), device=device)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
         self._optimizer = make_optimizer(task.model, config, self._rate)
@@ -145,7 +111,7 @@ class Loop:
         Where there is a validation, the best weights are in `best`. `tag` is written into the checkpoint and
         must be the same when it is read.
         """
-        clock = _Clock(self.progress)
+        clock = Clock(self.progress.seconds, self.progress.step)
         self.task.model.train()
         try:
             while True:
@@ -174,6 +140,21 @@ class Loop:
     def learning_rate(self) -> float:
         """The highest: half of what is configured after one restart, a quarter after two."""
         return self.config.learning_rate / 2.0 ** len(self.progress.restarts)
+
+    @property
+    def path(self) -> str:
+        """How a GPU computes steps, and why not faster, for people; empty on a CPU."""
+        if self.device.type == "cpu":
+            return ""
+        if self.is_compiled:
+            means = "compiled code"
+        elif not has_triton():
+            means = "plain torch, because Triton is not installed"
+        elif self.task.model.has_kernels:
+            means = "own kernels"
+        else:
+            means = "plain torch, because it is not to be compiled"
+        return f"The GPU computes steps by {means}."
 
     @property
     def is_warm(self) -> bool:
@@ -256,6 +237,9 @@ class Loop:
         torch.mul(
             self._schedule[min(self.progress.step, self.config.steps)], self.learning_rate, out=self._rate
         )
+        if self.device.type == "cuda":
+            # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
+            torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
         if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
             self._replay()
         else:
@@ -276,8 +260,11 @@ class Loop:
     def _update(self) -> None:
         """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
         loss = self._loss(self._row)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.task.model.parameters(), self.config.clip_norm)
+        loss.backward(one(loss.device).to(loss.dtype))
+        gradients = [each.grad for each in self.task.model.parameters() if each.grad is not None]
+        # The optimiser divides by it on its way, so that gradients too long are clipped without a pass of their own.
+        length = nn.utils.get_total_norm(gradients)
+        self._optimizer.grad_scale = (length.float() / self.config.clip_norm).clamp(min=1)  # type: ignore[attr-defined]
         self._optimizer.step()
         self._loss_sum += loss.detach()
 
@@ -290,7 +277,7 @@ class Loop:
                 self._update()
         self._graph.replay()
 
-    def _mark(self, hooks: Hooks, clock: "_Clock") -> None:
+    def _mark(self, hooks: Hooks, clock: Clock) -> None:
         """Validate, remember the best weights, and note how things stand."""
         entry: dict[str, Any] = {"step": self.progress.step, "loss": self._mean_loss()}
         if hooks.validate:
@@ -313,7 +300,7 @@ class Loop:
         """Since the last mark. Waits for the device."""
         return float(self._loss_sum) / max(1, self._loss_steps)
 
-    def _checkpoint(self, path: Path | None, tag: str, clock: "_Clock") -> None:
+    def _checkpoint(self, path: Path | None, tag: str, clock: Clock) -> None:
         self.progress.seconds = clock.seconds()
         if path is None:
             return
@@ -331,61 +318,3 @@ class Loop:
             path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
         )
         clock.note_checkpoint(began)
-
-
-def schedule(config: TrainingConfig) -> Tensor:
-    """Share of the learning rate at each step: up to 1 in the warm-up, down to 0 at the end; 0 behind it."""
-    number = torch.arange(1.0, config.steps + 2)
-    rise = number / max(1, config.warmup_steps)
-    fall = (config.steps - number + 1) / max(1, config.steps - config.warmup_steps)
-    return torch.minimum(rise, fall).clamp(0, 1)
-
-
-def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:
-    """AdamW that decays matrices and tables, not biases and norms. Its learning rate is read from `rate`."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=rate.is_cuda)
-
-
-class _Clock:
-    """Seconds of training, those before a resume included, and when to speak up."""
-
-    def __init__(self, progress: TrainingProgress) -> None:
-        self._began = time.perf_counter() - progress.seconds
-        self._reported = self._saved = time.perf_counter()
-        self._pause = 0.0
-        self._aside = 0.0
-        self._step_reported = progress.step
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began
-
-    def is_time_to_report(self) -> bool:
-        return time.perf_counter() - self._reported > SECONDS_BETWEEN_REPORTS
-
-    def is_time_to_checkpoint(self, *, at_mark: bool) -> bool:
-        usual = 0.0 if at_mark else SECONDS_BETWEEN_CHECKPOINTS
-        return time.perf_counter() - self._saved >= max(usual, self._pause)
-
-    def note_checkpoint(self, began: float) -> None:
-        """One was written, begun at `began`: the longer it took, the longer until the next."""
-        self._saved = time.perf_counter()
-        self._pause = (self._saved - began) / LARGEST_SHARE_OF_CHECKPOINTS
-
-    def leave_out(self, began: float) -> float:
-        """What was done since `began` does not count as training when it comes to speed. Returns its seconds."""
-        seconds = time.perf_counter() - began
-        self._aside += seconds
-        return seconds
-
-    def steps_per_second(self, step: int) -> float:
-        """Since the last report."""
-        now = time.perf_counter()
-        speed = (step - self._step_reported) / max(1e-9, now - self._reported - self._aside)
-        self._reported, self._step_reported, self._aside = now, step, 0.0
-        return speed

@@ -43,7 +43,7 @@ from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.extras import require_exporters, require_torch
 from bert4rec.progress import progress_bar
 from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage, open_dataset
-from bert4rec.training.progress_log import ProgressLog, TrainingHistory
+from bert4rec.training.reporting.progress_log import ProgressLog, TrainingHistory
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from bert4rec.export.verify import ExportCheck
     from bert4rec.models.model import SequentialModel
     from bert4rec.training.device import Placement
-    from bert4rec.training.watch import Callback, Listener, Track
+    from bert4rec.training.reporting.watch import Callback, Listener, Track
 
 __all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "Weights"]
 
@@ -217,7 +217,7 @@ class Run:
         negatives
             Which stored candidates the sampled protocol uses; ranks are kept for "popularity" only.
         device
-            "auto", "cpu", "cuda" or "cuda:1".
+            "auto", "cpu", "cuda", "cuda:1" or "mps".
         progress
             Whether to show a progress bar; None shows one in notebooks.
         """

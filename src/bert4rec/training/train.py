@@ -33,16 +33,17 @@ from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task, TaskInputs
-from bert4rec.training import advice
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.code_mark import code_checksum
+from bert4rec.training.collapse import CollapsedError, why_collapsed, why_fallen_behind
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Forecast, StageReporter
-from bert4rec.training.loop import CollapsedError, Hooks, Interrupted, Loop, TrainingProgress, why_collapsed
-from bert4rec.training.progress_log import ProgressLog
+from bert4rec.training.loop import Hooks, Interrupted, Loop, TrainingProgress
+from bert4rec.training.reporting import advice
+from bert4rec.training.reporting.code_mark import code_checksum
+from bert4rec.training.reporting.forecast import Forecast, StageReporter
+from bert4rec.training.reporting.progress_log import ProgressLog
+from bert4rec.training.reporting.watch import Listener
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run, Stage
 from bert4rec.training.specs import MODELS, ModelSpec
-from bert4rec.training.watch import Listener
 
 LISTED = (10,)
 """How many items of each list count for what a result says of the lists."""
@@ -128,7 +129,7 @@ class _Trainer:
         """Train with validation and keep the best weights, unless that was done before."""
         task, training = self._task("valid"), self.plan.config.training
         self._open_folder()
-        kept, tag = self.folder / "selection.safetensors", self._tag("selection")
+        kept, tag = self.folder / "selection.safetensors", self.plan.tag("selection")
         if not kept.exists():
             best, progress = task.model.state_dict(), TrainingProgress()
             if training:
@@ -143,8 +144,9 @@ class _Trainer:
         self._forget("selection")
         task.model.load_state_dict(weights)
         task.model.eval()
-        for warning in self._warnings():
-            self.around.listener.warn(warning)
+        if training and (marks := self.log.read("selection")):
+            for warning in advice.warn_of_selection(self.plan.select_by, training, marks, self.yardsticks):
+                self.around.listener.warn(warning)
         restarts, asked = state.get("restarts", []), state.get("asked", {})
         task.model.way_to_ask = next(iter(asked), None)
         if asked:
@@ -272,7 +274,7 @@ class _Trainer:
 
     def _run(self, loop: Loop, stage: Stage, steps: int) -> None:
         self.around.listener.stage(stage, steps)
-        checkpoint, tag = self._checkpoint(stage), self._tag(stage)
+        checkpoint, tag = self._checkpoint(stage), self.plan.tag(stage)
         # What is there when an attempt follows another belongs to that one.
         if checkpoint.exists() and not loop.progress.restarts:
             loop.resume(checkpoint, tag)
@@ -284,8 +286,7 @@ class _Trainer:
         )
         # An experiment shows what becomes of its variant, whatever that is.
         may_restart = len(loop.progress.restarts) < MOST_RESTARTS and not self.plan.variant
-        is_judged = may_restart and stage == "selection"
-        floor = self.yardsticks.floor(len(self.split.valid)) if is_judged else None
+        why_over = self._judge_of_collapse(stage, steps, loop.config)
 
         def validate() -> float:
             step = loop.progress.step
@@ -302,7 +303,7 @@ class _Trainer:
             if may_restart and not isfinite(loss):
                 raise CollapsedError("the loss is no longer a number")
             reporter.report(progress, loss, steps_per_second)
-            if floor is not None and (why := why_collapsed(progress, loop.config, floor)):
+            if may_restart and (why := why_over(progress)):
                 raise CollapsedError(why)
 
         hooks = Hooks(
@@ -316,6 +317,16 @@ class _Trainer:
         )
         loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
+
+    def _judge_of_collapse(
+        self, stage: Stage, steps: int, training: TrainingConfig
+    ) -> Callable[[TrainingProgress], str]:
+        """Why a training has come to nothing, from its progress; empty as long as something may become of it."""
+        if stage == "selection":
+            floor = self.yardsticks.floor(len(self.split.valid))
+            return lambda progress: why_collapsed(progress, training, floor) if floor is not None else ""
+        selection, warmup = self.log.read("selection"), training.warmup_steps
+        return lambda progress: why_fallen_behind(progress.history, selection, warmup, steps)
 
     @cached_property
     def yardsticks(self) -> Yardsticks:
@@ -381,19 +392,8 @@ class _Trainer:
     def log(self) -> ProgressLog:
         return ProgressLog(self.folder)
 
-    def _warnings(self) -> list[str]:
-        marks, training = self.log.read("selection"), self.plan.config.training
-        if not training or not marks:
-            return []
-        best = max(mark["value"] for mark in marks)
-        little = advice.warn_of_little_learned(self.plan.select_by, best, self.yardsticks)
-        return advice.warn_of_few_steps(training, marks) + little
-
     def _checkpoint(self, stage: Stage) -> Path:
         return self.folder / f"resume-{stage}.safetensors"
 
     def _forget(self, stage: Stage) -> None:
         self._checkpoint(stage).unlink(missing_ok=True)
-
-    def _tag(self, stage: Stage) -> str:
-        return self.plan.tag(stage)

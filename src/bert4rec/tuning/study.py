@@ -10,7 +10,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from bert4rec.training.results import locked
+from bert4rec.training.reporting.results import locked
 from bert4rec.tuning.outcome import State, TuningTrial
 
 JOURNAL = "study.jsonl"

@@ -22,8 +22,8 @@ from bert4rec.settings.objectives import RunConfig
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import Interrupted, TrainingProgress
 from bert4rec.training.plan import Plan, Stage
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import Throughput
 from bert4rec.tuning.budget import Costs
 
 MEASURED_EVERY, MEASURED_FOR = 5, 1.0

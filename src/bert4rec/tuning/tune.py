@@ -72,7 +72,7 @@ def tune(
     select_by
         What to search by, as in `train`.
     device
-        "auto", "cpu", "cuda" or "cuda:1".
+        "auto", "cpu", "cuda", "cuda:1" or "mps".
     compile
         Compile the training step of each trial where that helps: on a GPU, for models that have no kernels of their
         own. False starts trials sooner.

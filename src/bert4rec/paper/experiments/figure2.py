@@ -71,7 +71,7 @@ def _maps(model: Any, histories_BL: NDArray[np.int32], placement: Placement) -> 
     """[users, layers, heads, POSITIONS, POSITIONS], cut from the maps of whole histories."""
     with_mask = np.pad(histories_BL, ((0, 0), (0, 1)), constant_values=model.mask_number)
     maps = model.attention_maps(torch.as_tensor(with_mask, device=placement.device).long())
-    cut: Maps = maps[..., -POSITIONS:, -POSITIONS:].double().cpu().numpy()
+    cut: Maps = maps[..., -POSITIONS:, -POSITIONS:].cpu().double().numpy()
     return cut
 
 

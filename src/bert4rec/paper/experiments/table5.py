@@ -63,14 +63,14 @@ class LayerWithoutResidual(Layer):
     """A sub-layer's output replaces its input instead of being added to it."""
 
     def forward(self, x: Tensor, layout: Layout, *, wanted_only: bool = False) -> Tensor:
-        queries, keys_and_values = slice(self.config.dim), slice(self.config.dim, None)
-        query = self.query_key_value(layout.wanted(x) if wanted_only else x, queries)
-        projected = (query, *self.query_key_value(x, keys_and_values).chunk(2, dim=-1))
+        to_query, to_key_value = self.query_key_value.split(self.config.dim, 2 * self.config.dim)
+        query = to_query(layout.wanted(x) if wanted_only else x)
+        projected = (query, *to_key_value(x).chunk(2, dim=-1))
         by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in projected]
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
         x = self.attention_norm(self._dropped(self.attention_output(attended)))
-        output: Tensor = self.output_norm(self._dropped(self.feed_forward(x)))
+        output: Tensor = self.output_norm(self._dropped(self.narrow(self.widened(x))))
         return output
 
     def _dropped(self, x: Tensor) -> Tensor:

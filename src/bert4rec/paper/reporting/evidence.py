@@ -24,7 +24,7 @@ from bert4rec.evaluation.significance import (
 from bert4rec.paper.experiments.cases import PAPER_NAMES, Case, DatasetFacts
 from bert4rec.paper.reporting.layout import Measured, Verdict, p_text, percent
 from bert4rec.training.plan import select_by_of
-from bert4rec.training.results import JUDGED, ranks_path, read_ranks
+from bert4rec.training.reporting.results import JUDGED, ranks_path, read_ranks
 
 Line = Mapping[str, Any]
 SeedUncertainties = Mapping[tuple[str, str], Uncertainty]

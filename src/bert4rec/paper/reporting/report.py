@@ -22,7 +22,7 @@ from bert4rec.paper.reporting.layout import (
     Verdict,
 )
 from bert4rec.paper.runs.run_times import is_whole
-from bert4rec.training.results import read_results
+from bert4rec.training.reporting.results import read_results
 
 NO_RESULTS = "no results. Once its file is there, the same command works"
 

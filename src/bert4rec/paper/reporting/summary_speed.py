@@ -98,11 +98,10 @@ def _shortest(evidence: Evidence, case: Case) -> Line | None:
 
 
 def training_table(lines: Sequence[Line]) -> Table:
-    """Samples a second, beside the paper's and a plain loop's in the same process."""
-    rows = []
-    for line in lines:
-        if line.get("device_shared"):
-            continue
+    """Samples a second, beside the paper's, and in the same process a plain loop's and, where measured, a peer's."""
+    rows, alone = [], [line for line in lines if not line.get("device_shared")]
+    has_peer = any("hf" in line for line in alone)
+    for line in alone:
         title, theirs, speed = _title(line), _paper_speed(line), line["samples_per_second"]
         cells = [
             str(line["dim"]),
@@ -110,10 +109,12 @@ def training_table(lines: Sequence[Line]) -> Table:
             line["device"],
             f"{speed:,.0f}",
             f"{line['ratio']:.1f}" if "ratio" in line else "",
+            *([f"{line['hf']['ratio']:.1f}" if "hf" in line else ""] if has_peer else []),
             f"{speed / theirs:,.1f}" if theirs else "",
         ]
         rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}", cells))
-    columns = ["d", "batch", "device", "samples/s", "times the plain loop", "times the paper"]
+    peers = ["times the plain loop", *(["times transformers"] if has_peer else [])]
+    columns = ["d", "batch", "device", "samples/s", *peers, "times the paper"]
     return Table("", columns, rows, corner="shape")
 
 

@@ -19,8 +19,8 @@ from bert4rec.paper.experiments.index import VARIANTS
 from bert4rec.paper.runs.jobs import Job
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
-from bert4rec.training.forecast import Costs, Forecast, measure
 from bert4rec.training.loop import Loop
+from bert4rec.training.reporting.forecast import Costs, Forecast, measure
 from bert4rec.training.specs import MODELS
 from bert4rec.world.shapes import named_shape, spread
 

@@ -9,9 +9,9 @@ from typing import Any
 from bert4rec.data.dataset import Dataset
 from bert4rec.paper.experiments.cases import Case, DatasetFacts, Experiment, Measure
 from bert4rec.paper.experiments.index import complete
-from bert4rec.training.code_mark import code_checksum
 from bert4rec.training.plan import Plan, select_by_of
-from bert4rec.training.results import key_of
+from bert4rec.training.reporting.code_mark import code_checksum
+from bert4rec.training.reporting.results import key_of
 
 
 def mark_of(line: Mapping[str, Any]) -> str:

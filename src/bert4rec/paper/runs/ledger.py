@@ -17,8 +17,8 @@ from bert4rec.evaluation.protocol import Ranks
 from bert4rec.paper.experiments.cases import DatasetFacts
 from bert4rec.paper.experiments.figure2 import wanted_titles
 from bert4rec.paper.runs.jobs import mark_of
-from bert4rec.training.code_mark import code_checksum
-from bert4rec.training.results import append_lines, locked, ranks_path, read_results, write_ranks
+from bert4rec.training.reporting.code_mark import code_checksum
+from bert4rec.training.reporting.results import append_lines, locked, ranks_path, read_results, write_ranks
 
 Line = dict[str, Any]
 ANY_CODE = {"versions": {"code": ""}}

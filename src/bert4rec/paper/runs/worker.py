@@ -35,9 +35,9 @@ from bert4rec.paper.runs.jobs import Job, mark_of
 from bert4rec.paper.runs.ledger import Ledger, standard_errors
 from bert4rec.training.device import Placement, place
 from bert4rec.training.loop import Interrupted, TrainingProgress
+from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Run, Stage
 from bert4rec.training.train import RunContext, train
-from bert4rec.training.watch import Throughput
 
 NOT_OF_MEASURES = ("metrics", "standard_errors", "validations")
 """Fields of a result line that lines of other measurements do not repeat."""

@@ -1,19 +1,17 @@
 """The kernel of `linear`: the gradient of a bias, for which torch takes several times as long."""
 
 import torch
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.shared_triton import BUSY
+from bert4rec.kernels.gpu.shared_triton import BUSY
 
 ROWS, COLUMNS = 32, 128
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _column_sums_kernel(  # type: ignore[no-untyped-def] # Triton reads annotations, and knows only its own
-    x, sums, num_rows, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):
+@triton.jit
+def _column_sums_kernel(x, sums, num_rows, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
     for start in range(tl.program_id(1) * ROWS, num_rows, tl.num_programs(1) * ROWS):

@@ -55,6 +55,14 @@ def _best_of(validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return max(validations, key=lambda mark: float(mark["value"]))
 
 
+def warn_of_selection(
+    metric: str, training: TrainingConfig, marks: Sequence[Mapping[str, Any]], yardsticks: Yardsticks
+) -> list[str]:
+    """What is to be said of how the validations went."""
+    little = warn_of_little_learned(metric, float(_best_of(marks)["value"]), yardsticks)
+    return warn_of_few_steps(training, marks) + little
+
+
 def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks) -> list[str]:
     """A warning if the model is hardly better than popularity; where that is hard to beat, if it is no better.
 

@@ -4,15 +4,15 @@ Imported only where there is a GPU. `losses.softmax_gradient_` says what it comp
 """
 
 import torch
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 MAX_BLOCK = 8192
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _softmax_gradient_kernel(  # type: ignore[no-untyped-def] # Triton reads annotations, and knows only its own
+@triton.jit
+def _softmax_gradient_kernel(
     logits, targets, weights, losses, num_columns: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)

@@ -1,14 +1,18 @@
 """Parts that several kernels share."""
 
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 
+HALF_ROOT = tl.constexpr(0.7071067811865476)
+"""Square root of 1/2."""
+DENSITY = tl.constexpr(0.3989422804014327)
+"""Of the normal distribution at 0."""
 BUSY = 4 * 132
 """Programs that keep a large GPU busy."""
 
 
 @triton.jit
-def kept(seed, place, dropout):  # type: ignore[no-untyped-def] # Triton reads annotations, and knows only its own
+def kept(seed, place, dropout):
     """What dropout multiplies with: 0, or 1 / (1 - dropout). `support.keep_mask` says which."""
     x = place.to(tl.uint32) ^ tl.load(seed).to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x21F0AAAD
@@ -20,7 +24,18 @@ def kept(seed, place, dropout):  # type: ignore[no-untyped-def] # Triton reads a
 
 
 @triton.jit
-def normed(x, inside, num_columns, epsilon):  # type: ignore[no-untyped-def]
+def gelu(x):
+    """The exact one."""
+    return x * 0.5 * (1.0 + tl.erf(x * HALF_ROOT))
+
+
+@triton.jit
+def gelu_slope(x):
+    return 0.5 * (1.0 + tl.erf(x * HALF_ROOT)) + x * DENSITY * tl.exp(-0.5 * x * x)
+
+
+@triton.jit
+def normed(x, inside, num_columns, epsilon):
     """Each row of x with mean 0 and variance 1, and one over what it was divided by."""
     mean = tl.sum(x, axis=1) / num_columns
     centred = tl.where(inside, x - mean[:, None], 0.0)
@@ -29,7 +44,7 @@ def normed(x, inside, num_columns, epsilon):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def norm_gradient(gradient, x, scale, weight, num_columns):  # type: ignore[no-untyped-def]
+def norm_gradient(gradient, x, scale, weight, num_columns):
     """The gradient of what was normed, from that of the norm's output."""
     weighted = gradient * weight[None, :]
     mean = tl.sum(weighted, axis=1) / num_columns

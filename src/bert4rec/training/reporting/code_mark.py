@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 ROOTS = ("training/train.py", "evaluation/judge.py", "models", "tasks")
 """Where results come from: these modules and folders, and every module of the package that they import."""
 NEUTRAL = {
     "artefact",
     "errors",
     "frames",
+    "kernels/gpu",
     "plotting",
     "data/leakage",
     "data/stats",
@@ -21,14 +22,9 @@ NEUTRAL = {
     "logs",
     "progress",
     "settings/presets",
-    "training/advice",
-    "training/code_mark",
-    "training/forecast",
     "training/plan",
-    "training/progress_log",
-    "training/results",
+    "training/reporting",
     "training/run",
-    "training/watch",
 }
 """Modules and folders that training imports but that decide nothing: they read and write files, warn, predict and
 report. The data and the complete settings are in every line of results anyway. Neither do kernels: what they compute is
@@ -73,8 +69,8 @@ def _python_files(path: Path) -> list[Path]:
 
 
 def _is_neutral(path: Path) -> bool:
-    names = path.with_suffix("").as_posix(), path.parts[0]
-    return path.stem == "__init__" or path.stem.endswith("_triton") or not NEUTRAL.isdisjoint(names)
+    names = path.with_suffix("").as_posix(), path.parent.as_posix(), path.parts[0]
+    return path.stem == "__init__" or not NEUTRAL.isdisjoint(names)
 
 
 def _imported_by(path: Path, package: Path) -> Iterator[Path]:

@@ -1,31 +1,29 @@
 """The kernels of `embed`. On the way back each token adds to its rows of the tables where they stand in memory."""
 
 import torch
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.shared_triton import kept, norm_gradient, normed, programs, tile
+from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, tile
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _looked_up(  # type: ignore[no-untyped-def]
-    at_token, at_position, table, position_table, inside, scale, HAS_POSITIONS: tl.constexpr
-):
+@triton.jit
+def _looked_up(at_token, at_position, table, position_table, inside, scale, HAS_POSITIONS: tl.constexpr):
     x = tl.load(table + at_token, mask=inside, other=0.0).to(tl.float32) * scale
     if HAS_POSITIONS:
         x += tl.load(position_table + at_position, mask=inside, other=0.0).to(tl.float32)
     return x
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _rows_of(numbers, row, num_rows, column, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _rows_of(numbers, row, num_rows, column, COLUMNS: tl.constexpr):
     number = tl.load(numbers + row, mask=row < num_rows, other=0)
     return number[:, None].to(tl.int64) * COLUMNS + column[None, :]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _embed_forward_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _embed_forward_kernel(
     tokens, table, positions, position_table, weight, bias, seed, out, num_rows, epsilon, dropout, scale,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,
     HAS_POSITIONS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
@@ -48,8 +46,8 @@ def _embed_forward_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _embed_backward_kernel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _embed_backward_kernel(
     gradient, tokens, table, positions, position_table, weight, seed,
     table_gradient, position_gradient, sums, num_rows, epsilon, dropout, scale,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,

@@ -13,9 +13,9 @@ from bert4rec.data.splits import Part, Targets
 from bert4rec.evaluation.protocol import rank_among_negatives, rank_targets
 from bert4rec.models.model import ModelScorer, make_scorer
 from bert4rec.training.loop import Loop, TrainingProgress
-from bert4rec.training.progress_log import ProgressLog
+from bert4rec.training.reporting.progress_log import ProgressLog
+from bert4rec.training.reporting.watch import Listener, Throughput
 from bert4rec.training.run import Plan, Stage
-from bert4rec.training.watch import Listener, Throughput
 
 MEMORY = 60.0
 """Seconds after which a step counts a third: a stalled second does not show, a lasting slow-down does."""
@@ -166,6 +166,8 @@ class StageReporter:
         self, dataset: Dataset, targets: Targets, dtype: torch.dtype | None, *, is_told: bool
     ) -> None:
         """Measure how long the run will take, where that can be done beforehand, and say so if nobody did yet."""
+        if self.stage == "selection" and self.loop.path:
+            self.listener.say(self.loop.path)
         self._is_announced |= not is_told
         to_come = self.forecast.steps_left(self.stage, self._learned, self.steps)
         passes = passes_for(to_come) if self._is_warm else 0

@@ -1,19 +1,19 @@
 """The kernel of `rotary`, which turns forth and back."""
 
 import torch
-import triton  # type: ignore[import-not-found, unused-ignore]
-import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _turn_kernel(  # type: ignore[no-untyped-def]
-    x, out, positions, cos, sin, size, row_step, direction,
+@triton.jit
+def _turn_kernel(
+    x, out, positions, cos, sin, size, row_step, out_step, direction,
     HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One pair of channels a lane. The rows of x begin `row_step` numbers apart, those of `out` follow each other."""
+    """One pair of channels a lane: `out` may be x. Rows begin so many numbers apart."""
     pair = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = pair < size
     channel, head, row = pair % HALF, pair // HALF % HEADS, pair // (HALF * HEADS)
@@ -23,19 +23,21 @@ def _turn_kernel(  # type: ignore[no-untyped-def]
     angle = tl.load(positions + row, mask=inside, other=0).to(tl.int64) * HALF + channel
     c = tl.load(cos + angle, mask=inside, other=1.0)
     s = tl.load(sin + angle, mask=inside, other=0.0) * direction
-    target = out + row * HEADS * 2 * HALF + within
+    target = out + row * out_step + within
     tl.store(target, (left * c - right * s).to(out.dtype.element_ty), mask=inside)
     tl.store(target + HALF, (right * c + left * s).to(out.dtype.element_ty), mask=inside)
 
 
-def turn(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Tensor:
+def turn(
+    x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, direction: float, *, in_place: bool = False
+) -> Tensor:
     """x [N, H, C], turned by the angles (direction 1) or back (-1)."""
     _, heads, channels = x.shape
     if x.stride()[1:] != (channels, 1):
         x = x.contiguous()
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    out = x if in_place else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     size = out.numel() // 2
     _turn_kernel[(triton.cdiv(size, BLOCK),)](
-        x, out, positions, cos, sin, size, x.stride(0), direction, heads, channels // 2, BLOCK
+        x, out, positions, cos, sin, size, x.stride(0), out.stride(0), direction, heads, channels // 2, BLOCK
     )
     return out

@@ -1,0 +1,1 @@
+"""The kernels themselves, in Triton. Imported only where one runs."""

@@ -1,0 +1,86 @@
+"""The kernels of `activate`. On the way back, a program also sums up the gradient of the bias over its rows."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope
+
+ROWS, COLUMNS = 16, 128
+
+
+@triton.jit
+def _with_bias(x, bias, place, column, inside):
+    offset = tl.load(bias + column, mask=inside, other=0.0)
+    return tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + offset
+
+
+@triton.jit
+def _forward_kernel(x, bias, out, size, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr, BLOCK: tl.constexpr):
+    """`WIDTH` is that of the output."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside, column = place < size, place % WIDTH
+    if HAS_GATE:
+        at_gate = place + place // WIDTH * WIDTH
+        gate = _with_bias(x, bias, at_gate, column, inside)
+        value = _with_bias(x, bias, at_gate + WIDTH, column + WIDTH, inside)
+        result = gate * tl.sigmoid(gate) * value
+    else:
+        result = gelu(_with_bias(x, bias, place, column, inside))
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward_kernel(
+    gradient, x, bias, x_gradient, sums, num_rows, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    value_total = tl.zeros((COLUMNS,), tl.float32)
+    read_width: tl.constexpr = WIDTH * 2 if HAS_GATE else WIDTH
+    for start in range(tl.program_id(1) * ROWS, num_rows, tl.num_programs(1) * ROWS):
+        row = (start + tl.arange(0, ROWS))[:, None].to(tl.int64)
+        inside = (row < num_rows) & (column[None, :] < WIDTH)
+        above = tl.load(gradient + row * WIDTH + column[None, :], mask=inside, other=0.0).to(tl.float32)
+        place = row * read_width + column[None, :]
+        read = _with_bias(x, bias, place, column[None, :], inside)
+        if HAS_GATE:
+            value = _with_bias(x, bias, place + WIDTH, column[None, :] + WIDTH, inside)
+            share = tl.sigmoid(read)
+            of_value = above * read * share
+            below = above * value * share * (1.0 + read * (1.0 - share))
+            tl.store(x_gradient + place + WIDTH, of_value.to(x_gradient.dtype.element_ty), mask=inside)
+            value_total += tl.sum(of_value, axis=0)
+        else:
+            below = above * gelu_slope(read)
+        tl.store(x_gradient + place, below.to(x_gradient.dtype.element_ty), mask=inside)
+        total += tl.sum(below, axis=0)
+    mine = sums + tl.program_id(1) * read_width + column
+    tl.store(mine, total, mask=column < WIDTH)
+    if HAS_GATE:
+        tl.store(mine + WIDTH, value_total, mask=column < WIDTH)
+
+
+def forward(x: Tensor, bias: Tensor, *, has_gate: bool) -> Tensor:
+    x, width = x.contiguous(), x.shape[-1] // (1 + has_gate)
+    out = x.new_empty(*x.shape[:-1], width)
+    block = ROWS * COLUMNS
+    _forward_kernel[(triton.cdiv(out.numel(), block),)](
+        x, bias, out, out.numel(), width, has_gate, block, num_warps=8
+    )
+    return out
+
+
+def backward(gradient: Tensor, x: Tensor, bias: Tensor, *, has_gate: bool) -> tuple[Tensor, Tensor]:
+    """Of x and of the bias."""
+    x, gradient, width = x.contiguous(), gradient.contiguous(), gradient.shape[-1]
+    num_rows, blocks = gradient.numel() // width, triton.cdiv(width, COLUMNS)
+    parts = max(1, min(triton.cdiv(num_rows, ROWS), BUSY * 2 // blocks))
+    x_gradient = torch.empty_like(x)
+    sums = torch.empty(parts, x.shape[-1], device=x.device)
+    _backward_kernel[(blocks, parts)](
+        gradient, x, bias, x_gradient, sums, num_rows, width, has_gate, ROWS, COLUMNS, num_warps=8
+    )
+    return x_gradient, sums.sum(dim=0)

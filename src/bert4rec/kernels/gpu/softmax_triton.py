@@ -1,0 +1,166 @@
+"""Softmax cross-entropy over all items, with its gradients, and without ever writing a logit to memory.
+
+The gradient of a hidden row is a mean of item vectors, weighted by a softmax of their products with the row, less the
+vector of the right item. But for the right item, that is attention: rows are queries, items both keys and values. So
+the first pass is that of flash attention (Dao et al., 2022), and yields losses and gradients of the rows. Few rows meet
+many items, so the items are cut into parts, which several programs read at the same time. The second pass takes the
+items block by block and sums up the gradients of their vectors over all rows.
+
+`losses.softmax_cross_entropy` says what is computed. Items are the rows 1 to V of the table. Logits are kept in units
+of which 2 is the base.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bert4rec.kernels.gpu.shared_triton import BUSY
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-1e30)
+"""A finite start: with -inf, -inf minus -inf would be no number."""
+
+
+@triton.jit
+def _rows_kernel(
+    hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
+    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+):  # fmt: skip
+    """Some rows and one part of the items: the highest logit, the sum of shares, and the item vectors times shares."""
+    row, channel = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, DIM_BLOCK)
+    part = tl.program_id(1)
+    in_row = (row[:, None] < num_rows) & (channel[None, :] < DIM)
+    query = tl.load(hidden + row[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_row, other=0.0)
+    most = tl.full((ROWS,), LOWEST, tl.float32)
+    sum_so_far = tl.zeros((ROWS,), tl.float32)
+    mean_so_far = tl.zeros((ROWS, DIM_BLOCK), tl.float32)
+    first = 1 + part * items_a_part
+    behind = tl.minimum(first + items_a_part, num_items + 1)
+    for start in range(first, behind, ITEMS):
+        item = start + tl.arange(0, ITEMS)
+        in_item = (item[:, None] < behind) & (channel[None, :] < DIM)
+        key = tl.load(table + item[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_item, other=0.0)
+        offset = tl.load(bias + item - 1, mask=item < behind, other=-float("inf")) * LOG2_E
+        logit = tl.dot(query, tl.trans(key), input_precision="ieee") * LOG2_E + offset[None, :]
+        new_most = tl.maximum(most, tl.max(logit, axis=1))
+        share = tl.exp2(logit - new_most[:, None])
+        shrink = tl.exp2(most - new_most)
+        sum_so_far = sum_so_far * shrink + tl.sum(share, axis=1)
+        mean_so_far = tl.dot(share.to(key.dtype), key, mean_so_far * shrink[:, None], input_precision="ieee")
+        most = new_most
+    at = part * num_rows + row
+    tl.store(highest + at, most, mask=row < num_rows)
+    tl.store(total + at, sum_so_far, mask=row < num_rows)
+    tl.store(mean + at[:, None].to(tl.int64) * DIM + channel[None, :], mean_so_far, mask=in_row)
+
+
+@triton.jit
+def _join_kernel(
+    hidden, table, bias, targets, weights, highest, total, mean, losses, log_total, gradient, num_rows, num_parts,
+    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One row a program: the parts together, and what the right item is to it."""
+    row, channel = tl.program_id(0).to(tl.int64), tl.arange(0, DIM_BLOCK)
+    inside = channel < DIM
+    most = LOWEST
+    for part in range(num_parts):
+        most = tl.maximum(most, tl.load(highest + part * num_rows + row))
+    summed = 0.0
+    average = tl.zeros((DIM_BLOCK,), tl.float32)
+    for part in range(num_parts):
+        at = part * num_rows + row
+        shrink = tl.exp2(tl.load(highest + at) - most)
+        summed += tl.load(total + at) * shrink
+        average += tl.load(mean + at * DIM + channel, mask=inside, other=0.0) * shrink
+    weight, target = tl.load(weights + row), tl.load(targets + row)
+    is_counted = weight > 0
+    right = tl.load(table + target.to(tl.int64) * DIM + channel, mask=inside, other=0.0).to(tl.float32)
+    query = tl.load(hidden + row * DIM + channel, mask=inside, other=0.0).to(tl.float32)
+    own = tl.sum(query * right, axis=0) + tl.load(bias + target - 1, mask=is_counted, other=0.0)
+    log_sum = most + tl.log2(summed)
+    tl.store(log_total + row, log_sum)
+    tl.store(losses + row, tl.where(is_counted, (log_sum / LOG2_E - own) * weight, 0.0))
+    found = tl.where(is_counted, (average / summed - right) * weight, 0.0)
+    tl.store(gradient + row * DIM + channel, found.to(gradient.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _items_kernel(
+    hidden, table, bias, targets, weights, log_total, table_gradient, bias_gradient,
+    num_rows, num_items, rows_a_part, table_size,
+    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+):  # fmt: skip
+    """Some rows of the table and one part of the hidden rows. What is no item gets a gradient of zeros."""
+    item, channel = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS), tl.arange(0, DIM_BLOCK)
+    part = tl.program_id(1)
+    in_table = (item[:, None] < table_size) & (channel[None, :] < DIM)
+    is_item = (item >= 1) & (item <= num_items)
+    key = tl.load(table + item[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_table, other=0.0)
+    offset = tl.load(bias + item - 1, mask=is_item, other=-float("inf")) * LOG2_E
+    of_key = tl.zeros((ITEMS, DIM_BLOCK), tl.float32)
+    of_offset = tl.zeros((ITEMS,), tl.float32)
+    first = part * rows_a_part
+    behind = tl.minimum(first + rows_a_part, num_rows)
+    for start in range(first, behind, ROWS):
+        row = start + tl.arange(0, ROWS)
+        in_row = (row[:, None] < behind) & (channel[None, :] < DIM)
+        query = tl.load(hidden + row[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_row, other=0.0)
+        log_sum = tl.load(log_total + row, mask=row < behind, other=0.0)
+        weight = tl.load(weights + row, mask=row < behind, other=0.0)
+        target = tl.load(targets + row, mask=row < behind, other=0)
+        logit = tl.dot(key, tl.trans(query), input_precision="ieee") * LOG2_E + offset[:, None]
+        share = tl.exp2(logit - log_sum[None, :])
+        share = tl.where(item[:, None] == target[None, :], share - 1.0, share) * weight[None, :]
+        of_offset += tl.sum(share, axis=1)
+        of_key = tl.dot(share.to(query.dtype), query, of_key, input_precision="ieee")
+    at = part.to(tl.int64) * table_size + item
+    tl.store(table_gradient + at[:, None] * DIM + channel[None, :], of_key, mask=in_table)
+    tl.store(bias_gradient + part * num_items + item - 1, of_offset, mask=is_item)
+
+
+def loss_and_gradients(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss, summed with the weights of the rows, and its gradients: of hidden, of the table, of the bias.
+
+    `table` has the dtype of `hidden`; the gradients of table and bias are float32.
+    """
+    hidden, (num_rows, dim), num_items = hidden.contiguous(), hidden.shape, len(bias)
+    dim_block, device = max(16, triton.next_power_of_2(dim)), hidden.device
+    rows, items, warps = (
+        (128, 64, 4) if dim_block <= 64 else (128, 64, 8) if dim_block <= 128 else (64, 64, 8)
+    )
+    row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
+    items_a_part = items * _share(item_blocks, row_blocks)
+    parts = triton.cdiv(num_items, items_a_part)
+    highest, total = torch.empty(2, parts, num_rows, device=device)
+    mean = torch.empty(parts, num_rows, dim, device=device)
+    _rows_kernel[(row_blocks, parts)](
+        hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
+        dim, dim_block, rows, items, num_warps=warps,
+    )  # fmt: skip
+    losses, log_total = torch.empty(2, num_rows, device=device)
+    gradient = torch.empty_like(hidden)
+    _join_kernel[(num_rows,)](
+        hidden, table, bias, targets, weights, highest, total, mean, losses, log_total, gradient, num_rows, parts,
+        dim, dim_block, num_warps=1 if dim_block <= 128 else 2,
+    )  # fmt: skip
+    rows_a_part = rows * _share(row_blocks, item_blocks)
+    parts = triton.cdiv(num_rows, rows_a_part)
+    table_gradient = torch.empty(parts, *table.shape, device=device)
+    bias_gradient = torch.empty(parts, num_items, device=device)
+    _items_kernel[(item_blocks, parts)](
+        hidden, table, bias, targets, weights, log_total, table_gradient, bias_gradient,
+        num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items, num_warps=warps,
+    )  # fmt: skip
+    return losses.sum(), gradient, _summed(table_gradient), _summed(bias_gradient)
+
+
+def _share(blocks: int, others: int) -> int:
+    """How many of these blocks a program takes, so that about as many run as keep a GPU busy."""
+    return -(-blocks // min(blocks, max(1, BUSY // others)))
+
+
+def _summed(parts: Tensor) -> Tensor:
+    return parts[0] if len(parts) == 1 else parts.sum(dim=0)

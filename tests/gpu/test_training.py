@@ -1,0 +1,197 @@
+"""Training on a GPU: kernels and recorded steps change how fast it is, not what comes out."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import histories_before
+from bert4rec.data.splits import leave_one_out
+from bert4rec.errors import UsageError
+from bert4rec.kernels import support
+from bert4rec.models.model import make_scorer
+from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.tasks import losses
+from bert4rec.tasks.task import Task, TaskInputs
+from bert4rec.training import loop
+from bert4rec.training.device import Placement, place
+from bert4rec.training.launch import launch
+from bert4rec.training.loop import Loop
+from bert4rec.training.plan import Plan
+from bert4rec.training.specs import MODELS
+from bert4rec.world.world import World, WorldConfig
+from tests.training.tiny import random_histories, tiny_config
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+TRANSFORMERS = "bert4rec", "sasrec", "bert4rec+"
+STILL = tuple(f"model.{kind}_dropout=0" for kind in ("hidden", "embedding", "attention"))
+"""Without dropout, which no two devices draw alike."""
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    histories = random_histories(users=60)
+    items = np.array([item + 1 for history in histories for item in history], np.int32)
+    return Dataset.from_sequences(items, np.cumsum([0, *map(len, histories)]))
+
+
+def config_of(model: str, *settings: str) -> RunConfig:
+    loss = ("objective.loss=cross-entropy",) if model == "sasrec" else ()
+    return tiny_config(*loss, *settings, model=model)
+
+
+def make_task(
+    dataset: Dataset, config: RunConfig, model: str, device: torch.device, dtype: torch.dtype | None = None
+) -> Task:
+    end = leave_one_out(dataset).training_end("valid")
+    return MODELS[model].make_task(TaskInputs(dataset, end, config, seed=1, device=device, dtype=dtype))
+
+
+def learned(task: Task, row: Tensor) -> dict[str, Tensor]:
+    """The loss of one batch, and the gradient of every parameter."""
+    loss = task.loss(row.to(next(task.model.parameters()).device))
+    loss.backward()
+    found = {name: each.grad for name, each in task.model.named_parameters() if each.grad is not None}
+    return {name: each.detach().float().cpu() for name, each in {"loss": loss, **found}.items()}
+
+
+def assert_near(ours: dict[str, Tensor], others: dict[str, Tensor], share: float) -> None:
+    assert ours.keys() == others.keys()
+    for name, right in others.items():
+        apart = float(
+            torch.linalg.vector_norm(ours[name] - right) / torch.linalg.vector_norm(right).clamp(min=1e-6)
+        )
+        assert apart <= share, f"{name} is {apart:.2%} off"
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a GPU for which there is no Triton."""
+    with monkeypatch.context() as patched:
+        for module in (support, losses):
+            patched.setattr(module, "can_run", lambda _: False)
+        yield
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+@pytest.mark.parametrize(("dtype", "share"), [(None, 1e-4), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize("heads", ["model.heads=2", "model.dim=30 model.heads=3"])
+def test_a_step_is_that_of_a_cpu(
+    model: str, dtype: torch.dtype | None, share: float, heads: str, dataset: Dataset
+) -> None:
+    """Also with heads of a width that no library likes."""
+    config = config_of(model, *STILL, *heads.split())
+    on_cpu = make_task(dataset, config, model, torch.device("cpu"))
+    on_gpu = make_task(dataset, config, model, GPU, dtype)
+    on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+    row = on_cpu.block(0)[1][0]
+    assert_near(learned(on_gpu, row), learned(on_cpu, row), share)
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+@pytest.mark.usefixtures("without_kernels")
+def test_a_gpu_without_kernels_computes_the_same(model: str, dataset: Dataset) -> None:
+    config = config_of(model, *STILL)
+    on_cpu, on_gpu = (make_task(dataset, config, model, device) for device in (torch.device("cpu"), GPU))
+    on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+    row = on_cpu.block(0)[1][0]
+    assert_near(learned(on_gpu, row), learned(on_cpu, row), 1e-4)
+    trained(on_gpu, config, steps=6)
+
+
+def trained(task: Task, config: RunConfig, steps: int, checkpoint: Path | None = None) -> dict[str, Tensor]:
+    assert config.training
+    looped = Loop(task, config.training, device=GPU, seed=1)
+    if checkpoint:
+        looped.resume(checkpoint, "")
+    looped.run_steps(steps)
+    return {name: each.cpu() for name, each in task.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("model", MODELS.keys() - {"pop"})
+def test_replaying_recorded_steps_is_taking_them_one_by_one(
+    model: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout included, which depends on the step alone. Sums of many threads may be rounded in another order."""
+    config = config_of(model)
+    replayed = trained(make_task(dataset, config, model, GPU), config, steps=12)
+    monkeypatch.setattr(loop, "STEPS_BEFORE_CAPTURE", 100)
+    assert_near(replayed, trained(make_task(dataset, config, model, GPU), config, steps=12), 1e-3)
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+def test_a_training_that_is_resumed_ends_where_it_would_have(
+    model: str, dataset: Dataset, tmp_path: Path
+) -> None:
+    """Not to the last bit: tokens add to the gradients of their items in any order."""
+    config = config_of(model)
+    assert config.training
+    whole = trained(make_task(dataset, config, model, GPU), config, steps=12)
+    first = Loop(make_task(dataset, config, model, GPU), config.training, device=GPU, seed=1)
+    first.run(7, checkpoint=tmp_path / "kept.safetensors")
+    resumed = trained(make_task(dataset, config, model, GPU), config, 12, tmp_path / "kept.safetensors")
+    assert_near(resumed, whole, 1e-3)
+
+
+@pytest.fixture
+def cramped() -> Iterator[None]:
+    """A GPU with room for half a gigabyte more."""
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    mine = torch.cuda.memory_reserved() + (1 << 29)
+    torch.cuda.set_per_process_memory_fraction(mine / total)
+    yield
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.usefixtures("cramped")
+def test_a_batch_too_large_is_told_with_the_size_that_fits(dataset: Dataset, tmp_path: Path) -> None:
+    config = config_of("bert4rec", "training.batch_size=4194304")
+    plan = Plan.for_dataset(dataset, "bert4rec", config, preset=None, seed=1, split=None)
+    with pytest.raises(UsageError, match=r"has not enough memory for training.batch_size=4194304") as told:
+        launch(dataset, tmp_path / "run", plan, progress=False)
+    (size,) = re.findall(r"A batch of (\d+) fits", str(told.value))
+    assert 1024 < int(size) < 4194304
+
+
+def hits(model: str, placement: Placement, dataset: Dataset) -> float:
+    """The share of users whose next item is among ten of a model that was trained for a moment."""
+    config = make_config(
+        model,
+        {
+            "model": {"dim": 32, "heads": 2, "max_length": 20},
+            "training": {"batch_size": 128, "steps": 200, "warmup_steps": 30, "learning_rate": 5e-3},
+        },
+    )
+    split = leave_one_out(dataset)
+    inputs = TaskInputs(dataset, split.training_end("valid"), config, 1, placement.device, placement.dtype)
+    task = MODELS[model].make_task(inputs)
+    assert config.training
+    Loop(task, config.training, device=placement.device, seed=1).run_steps(200)
+    scorer, targets = make_scorer(task.model.eval(), placement.dtype), split.valid
+    histories = histories_before(dataset, targets.users, targets.positions)
+    scores = scorer(targets.users, histories).float().cpu()
+    own = scores.gather(1, torch.from_numpy(dataset.sequences[targets.positions]).long()[:, None])
+    return float(((scores > own).sum(dim=1) < 10).float().mean())
+
+
+@pytest.mark.parametrize("model", ["bert4rec", "bert4rec+"])
+def test_the_built_in_world_is_learned_as_well_as_on_a_cpu(model: str) -> None:
+    world = World.generate(WorldConfig())
+    dataset = Dataset.from_sequences(world.sequences() + np.int32(1), world.offsets)
+    here, there = (hits(model, placement, dataset) for placement in (place("cpu"), place("cuda")))
+    assert there == pytest.approx(here, rel=0.1)
+
+
+def test_the_gpu_is_taken_if_there_is_one() -> None:
+    assert place().device.type == "cuda"
