@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import draw_seed, dropped, is_fused
+from bert4rec.kernels.support import begun_gradient, draw_seed, dropped, is_fused
 
 
 def embed(
@@ -73,5 +73,9 @@ class _Embed(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         from bert4rec.kernels.gpu import embed_triton as kernels
 
-        table, position_table, weight, bias = kernels.backward(gradient, *ctx.saved_tensors, *ctx.settings)
-        return None, table, None, position_table, weight, bias, None, None, None, None
+        begun = begun_gradient(ctx.saved_tensors[1])
+        of_table, of_positions, of_weight, of_bias = kernels.backward(
+            gradient, begun, *ctx.saved_tensors, *ctx.settings
+        )
+        returned = of_table if begun is None else None
+        return None, returned, None, of_positions, of_weight, of_bias, None, None, None, None

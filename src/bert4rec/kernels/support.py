@@ -1,5 +1,8 @@
 """Where kernels run, and the random numbers that they share with their backward passes."""
 
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
@@ -39,12 +42,49 @@ def is_one(gradient: Tensor) -> bool:
     return type(gradient) is Tensor and gradient.data_ptr() == one(gradient.device).data_ptr()
 
 
-def draw_seeds(device: torch.device, count: int) -> Tensor:
-    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass.
+def begin_gradient(leaf: Tensor, gradient: Tensor) -> Tensor | None:
+    """Make this the gradient of a leaf at once, so that a later part of the way back can add to it where it is.
 
-    Recorded in a CUDA graph, they are new at each replay.
+    autograd would keep both and sum them up in a pass of its own. None, if that is done; else the gradient.
     """
-    return torch.randint(-(1 << 31), (1 << 31) - 1, (count, 2), dtype=torch.int32, device=device)
+    if not (leaf.is_leaf and leaf.grad is None and is_fused(gradient) and gradient.dtype == leaf.dtype):
+        return gradient
+    leaf.grad = gradient
+    leaf._begun = weakref.ref(gradient)  # type: ignore[attr-defined]
+    return None
+
+
+def begun_gradient(leaf: Tensor) -> Tensor | None:
+    """The gradient that this way back has begun, if any."""
+    begun = getattr(leaf, "_begun", None)
+    gradient = begun() if begun else None
+    return gradient if gradient is not None and gradient is leaf.grad else None
+
+
+class _Seeds:
+    """What is drawn in advance, if anything is to be."""
+
+    at_once = 0
+    drawn = torch.empty(0, 2)
+
+
+@contextmanager
+def seeds_drawn_at_once(count: int = 64) -> Iterator[None]:
+    """Meanwhile so many seeds are drawn by one kernel. Recorded in a CUDA graph, they are new at each replay."""
+    _Seeds.at_once = count
+    try:
+        yield
+    finally:
+        _Seeds.at_once, _Seeds.drawn = 0, torch.empty(0, 2)
+
+
+def draw_seeds(device: torch.device, count: int) -> Tensor:
+    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass."""
+    if len(_Seeds.drawn) < count:
+        shape = max(count, _Seeds.at_once), 2
+        _Seeds.drawn = torch.randint(-(1 << 31), (1 << 31) - 1, shape, dtype=torch.int32, device=device)
+    seeds, _Seeds.drawn = _Seeds.drawn[:count], _Seeds.drawn[count:]
+    return seeds
 
 
 def draw_seed(device: torch.device) -> Tensor:
@@ -85,16 +125,30 @@ def kept(x: Tensor, share: float) -> Tensor:
 
 
 def keep_mask(seed: Tensor, shape: tuple[int, ...], dropout: float) -> Tensor:
-    """What the kernels keep: True with probability 1 - dropout, decided by the seed and the place in the tensor.
+    """What the kernels keep: True with probability 1 - dropout, decided by the seed and the place in the tensor."""
+    place = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=seed.device)
+    return (mixed(place, seed) >= lowest_kept(dropout)).view(shape)
+
+
+def keep_pairs(seed: Tensor, queries: Tensor, keys: Tensor, dropout: float) -> Tensor:
+    """[Q, K]: what attention keeps, by products of odd random numbers. A hash of so many pairs would take too long."""
+    query, key = mixed(queries, seed) | 1, mixed(keys, seed) | 1
+    return (query[:, None] * key[None, :]) % (1 << 32) >= lowest_kept(dropout)
+
+
+def lowest_kept(dropout: float) -> int:
+    """Of random numbers of 32 bits. The kernels are given `dropout` in float32."""
+    return int(float(torch.tensor(dropout, dtype=torch.float32)) * (1 << 32))
+
+
+def mixed(x: Tensor, seed: Tensor) -> Tensor:
+    """A random number of 32 bits for each number in x.
 
     A hash of two rounds (by C. Wellons, "lowbias32"), in the arithmetic of unsigned numbers of 32 bits.
     """
     first, second = seed.to(torch.int64) & 0xFFFFFFFF
-    x = torch.arange(torch.Size(shape).numel(), dtype=torch.int64, device=seed.device) & 0xFFFFFFFF
-    x = x ^ first
+    x = (x.to(torch.int64) & 0xFFFFFFFF) ^ first
     x = ((x ^ (x >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
     x = (x ^ (x >> 15)) + second
     x = ((x & 0xFFFFFFFF) * 0xD35A2D97) & 0xFFFFFFFF
-    x = x ^ (x >> 15)
-    uniform: Tensor = (x >> 8).to(torch.float32) * 2**-24
-    return (uniform >= dropout).view(shape)
+    return x ^ (x >> 15)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.support import can_run, is_one
+from bert4rec.kernels.support import begin_gradient, can_run, is_one
 
 MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
@@ -152,14 +152,20 @@ def _(hidden: Tensor, table: Tensor, bias: Tensor, *_unused: Tensor | int) -> tu
     return loss, torch.empty_like(hidden), of_table, of_bias
 
 
-def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.table = inputs[1]
+    ctx.set_materialize_grads(False)  # Or the gradients would get gradients, full of zeros.
     ctx.save_for_backward(*output[1:])
 
 
-def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
+def _scale_gradients(ctx: Any, loss_gradient: Tensor | None, *_unused: Tensor) -> tuple[Tensor | None, ...]:
+    if loss_gradient is None:
+        return (None,) * 6
     gradients = ctx.saved_tensors
-    if not is_one(loss_gradient):
-        gradients = [(gradient * loss_gradient).to(gradient.dtype) for gradient in gradients]
+    if is_one(loss_gradient):
+        of_hidden, of_table, of_bias = gradients
+        return of_hidden, begin_gradient(ctx.table, of_table), of_bias, None, None, None
+    gradients = [(gradient * loss_gradient).to(gradient.dtype) for gradient in gradients]
     return (*gradients, None, None, None)
 
 

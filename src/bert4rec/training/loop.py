@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.kernels.support import has_triton, one
+from bert4rec.kernels.support import has_triton, one, seeds_drawn_at_once
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -237,6 +237,8 @@ class Loop:
         torch.mul(
             self._schedule[min(self.progress.step, self.config.steps)], self.learning_rate, out=self._rate
         )
+        if not self._steps_here:
+            self._compile_kernels()
         if self.device.type == "cuda":
             # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
             torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
@@ -249,6 +251,15 @@ class Loop:
         self._steps_here += 1
         self._loss_steps += 1
 
+    def _compile_kernels(self) -> None:
+        """All of a step at the same time: the first step would compile one after the other."""
+        if self.device.type == "cuda" and self.task.model.has_kernels and has_triton():
+            from bert4rec.kernels.gpu.launch_triton import compiling_ahead
+
+            with compiling_ahead():
+                self._find_gradients()
+            self._optimizer.zero_grad()
+
     def _next_row(self) -> Tensor:
         first, rows = self._block
         within = self.progress.step - first
@@ -259,19 +270,19 @@ class Loop:
 
     def _update(self) -> None:
         """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
-        loss = self._loss(self._row)
-        loss.backward(one(loss.device).to(loss.dtype))
-        gradients = [each.grad for each in self.task.model.parameters() if each.grad is not None]
-        # The optimiser divides by it on its way, so that gradients too long are clipped without a pass of their own.
-        length = nn.utils.get_total_norm(gradients)
-        self._optimizer.grad_scale = (length.float() / self.config.clip_norm).clamp(min=1)  # type: ignore[attr-defined]
+        self._loss_sum += self._find_gradients()
         self._optimizer.step()
-        self._loss_sum += loss.detach()
+
+    def _find_gradients(self) -> Tensor:
+        with seeds_drawn_at_once():
+            loss = self._loss(self._row)
+            loss.backward(one(loss.device).to(loss.dtype))
+        return loss.detach()
 
     def _replay(self) -> None:
         if self._graph is None:
             # Gradients are made afresh inside the graph, in memory of its own.
-            self._optimizer.zero_grad(set_to_none=True)
+            self._optimizer.zero_grad()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self._update()

@@ -1,10 +1,9 @@
 """The optimiser and its learning rate."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
+from bert4rec.kernels.adamw import ClippedAdamW
 from bert4rec.settings.objectives import TrainingConfig
 
 
@@ -16,12 +15,6 @@ def schedule(config: TrainingConfig) -> Tensor:
     return torch.minimum(rise, fall).clamp(0, 1)
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> torch.optim.AdamW:
-    """AdamW that decays matrices and tables, not biases and norms. Its learning rate is read from `rate`."""
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=rate.is_cuda)
+def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> ClippedAdamW:
+    """The optimiser of a training. Its learning rate is read from `rate`."""
+    return ClippedAdamW(model, rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)

@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope
+from bert4rec.kernels.gpu.launch_triton import Kernel
+from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope, summed
 
 ROWS, COLUMNS = 16, 128
 
@@ -16,8 +17,10 @@ def _with_bias(x, bias, place, column, inside):
     return tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + offset
 
 
-@triton.jit
-def _forward_kernel(x, bias, out, size, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr, BLOCK: tl.constexpr):
+@Kernel
+def _activate_forward_kernel(
+    x, bias, out, size, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr, BLOCK: tl.constexpr
+):
     """`WIDTH` is that of the output."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside, column = place < size, place % WIDTH
@@ -31,14 +34,14 @@ def _forward_kernel(x, bias, out, size, WIDTH: tl.constexpr, HAS_GATE: tl.conste
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def _backward_kernel(
+@Kernel
+def _activate_backward_kernel(
     gradient, x, bias, x_gradient, sums, num_rows, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((COLUMNS,), tl.float32)
-    value_total = tl.zeros((COLUMNS,), tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    value_total = tl.zeros((ROWS, COLUMNS), tl.float32)
     read_width: tl.constexpr = WIDTH * 2 if HAS_GATE else WIDTH
     for start in range(tl.program_id(1) * ROWS, num_rows, tl.num_programs(1) * ROWS):
         row = (start + tl.arange(0, ROWS))[:, None].to(tl.int64)
@@ -52,22 +55,22 @@ def _backward_kernel(
             of_value = above * read * share
             below = above * value * share * (1.0 + read * (1.0 - share))
             tl.store(x_gradient + place + WIDTH, of_value.to(x_gradient.dtype.element_ty), mask=inside)
-            value_total += tl.sum(of_value, axis=0)
+            value_total += of_value
         else:
             below = above * gelu_slope(read)
         tl.store(x_gradient + place, below.to(x_gradient.dtype.element_ty), mask=inside)
-        total += tl.sum(below, axis=0)
+        total += below
     mine = sums + tl.program_id(1) * read_width + column
-    tl.store(mine, total, mask=column < WIDTH)
+    tl.store(mine, tl.sum(total, axis=0), mask=column < WIDTH)
     if HAS_GATE:
-        tl.store(mine + WIDTH, value_total, mask=column < WIDTH)
+        tl.store(mine + WIDTH, tl.sum(value_total, axis=0), mask=column < WIDTH)
 
 
 def forward(x: Tensor, bias: Tensor, *, has_gate: bool) -> Tensor:
     x, width = x.contiguous(), x.shape[-1] // (1 + has_gate)
     out = x.new_empty(*x.shape[:-1], width)
     block = ROWS * COLUMNS
-    _forward_kernel[(triton.cdiv(out.numel(), block),)](
+    _activate_forward_kernel[(triton.cdiv(out.numel(), block),)](
         x, bias, out, out.numel(), width, has_gate, block, num_warps=8
     )
     return out
@@ -80,7 +83,7 @@ def backward(gradient: Tensor, x: Tensor, bias: Tensor, *, has_gate: bool) -> tu
     parts = max(1, min(triton.cdiv(num_rows, ROWS), BUSY * 2 // blocks))
     x_gradient = torch.empty_like(x)
     sums = torch.empty(parts, x.shape[-1], device=x.device)
-    _backward_kernel[(blocks, parts)](
+    _activate_backward_kernel[(blocks, parts)](
         gradient, x, bias, x_gradient, sums, num_rows, width, has_gate, ROWS, COLUMNS, num_warps=8
     )
-    return x_gradient, sums.sum(dim=0)
+    return x_gradient, summed(sums)

@@ -1,11 +1,15 @@
-"""The kernels of `embed`. On the way back each token adds to its rows of the tables where they stand in memory."""
+"""The kernels of `embed`. On the way back each token adds to its rows of the tables where they stand in memory.
+
+But for the last row, on which all would wait for each other if it is that of [mask]: a program adds what it has.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, tile
+from bert4rec.kernels.gpu.launch_triton import Kernel
+from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, summed, tile
 
 
 @triton.jit
@@ -22,7 +26,7 @@ def _rows_of(numbers, row, num_rows, column, COLUMNS: tl.constexpr):
     return number[:, None].to(tl.int64) * COLUMNS + column[None, :]
 
 
-@triton.jit
+@Kernel
 def _embed_forward_kernel(
     tokens, table, positions, position_table, weight, bias, seed, out, num_rows, epsilon, dropout, scale,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,
@@ -46,17 +50,18 @@ def _embed_forward_kernel(
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@Kernel
 def _embed_backward_kernel(
     gradient, tokens, table, positions, position_table, weight, seed,
-    table_gradient, position_gradient, sums, num_rows, epsilon, dropout, scale,
+    table_gradient, position_gradient, sums, num_rows, crowded, epsilon, dropout, scale,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,
     HAS_POSITIONS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, COLUMN_BLOCK)
     gain = tl.load(weight + column, mask=column < COLUMNS, other=0.0)
-    gain_sum = tl.zeros((COLUMN_BLOCK,), tl.float32)
-    offset_sum = tl.zeros((COLUMN_BLOCK,), tl.float32)
+    gain_sum = tl.zeros((ROW_BLOCK, COLUMN_BLOCK), tl.float32)
+    offset_sum = tl.zeros((ROW_BLOCK, COLUMN_BLOCK), tl.float32)
+    crowded_sum = tl.zeros((ROW_BLOCK, COLUMN_BLOCK), tl.float32)
     for start in range(tl.program_id(0) * ROW_BLOCK, num_rows, tl.num_programs(0) * ROW_BLOCK):
         row = start + tl.arange(0, ROW_BLOCK)
         inside = (row[:, None] < num_rows) & (column[None, :] < COLUMNS)
@@ -70,15 +75,19 @@ def _embed_backward_kernel(
         above = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
         if HAS_DROPOUT:
             above *= kept(seed, place, dropout)
-        gain_sum += tl.sum(above * unit, axis=0)
-        offset_sum += tl.sum(above, axis=0)
+        gain_sum += above * unit
+        offset_sum += above
         below = norm_gradient(above, unit, divisor, gain, COLUMNS)
-        tl.atomic_add(table_gradient + at_token, below * scale, mask=inside, sem="relaxed")
+        alone = (tl.load(tokens + row, mask=row < num_rows, other=0) != crowded)[:, None]
+        crowded_sum += tl.where(alone, 0.0, below)
+        tl.atomic_add(table_gradient + at_token, below * scale, mask=inside & alone, sem="relaxed")
         if HAS_POSITIONS:
             tl.atomic_add(position_gradient + at_position, below, mask=inside, sem="relaxed")
     mine = sums + tl.program_id(0) * 2 * COLUMNS + column
-    tl.store(mine, gain_sum, mask=column < COLUMNS)
-    tl.store(mine + COLUMNS, offset_sum, mask=column < COLUMNS)
+    tl.store(mine, tl.sum(gain_sum, axis=0), mask=column < COLUMNS)
+    tl.store(mine + COLUMNS, tl.sum(offset_sum, axis=0), mask=column < COLUMNS)
+    at_crowded = table_gradient + tl.cast(crowded, tl.int64) * COLUMNS + column
+    tl.atomic_add(at_crowded, tl.sum(crowded_sum, axis=0) * scale, mask=column < COLUMNS, sem="relaxed")
 
 
 def forward(
@@ -106,6 +115,7 @@ def forward(
 
 def backward(
     gradient: Tensor,
+    begun: Tensor | None,
     tokens: Tensor,
     table: Tensor,
     positions: Tensor | None,
@@ -116,17 +126,17 @@ def backward(
     dropout: float,
     scale: float,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Of the table, the position table, weight and bias."""
+    """Of the table, added to what has begun; of the position table, weight and bias."""
     num_rows, columns = tokens.numel(), table.shape[1]
-    of_table = torch.zeros_like(table)
+    of_table = torch.zeros_like(table) if begun is None else begun
     of_positions = None if position_table is None else torch.zeros_like(position_table)
     rows, block, warps = tile(columns)
     grid = programs(num_rows, rows)
     sums = torch.empty(grid, 2, columns, device=table.device)
     _embed_backward_kernel[(grid,)](
         gradient.contiguous(), tokens, table, positions, position_table, weight, seed,
-        of_table, of_positions, sums, num_rows, epsilon, dropout, scale,
+        of_table, of_positions, sums, num_rows, len(table) - 1, epsilon, dropout, scale,
         columns, rows, block, positions is not None, dropout > 0, num_warps=warps,
     )  # fmt: skip
-    gain, offset = sums.sum(dim=0)
+    gain, offset = summed(sums)
     return of_table, of_positions, gain, offset

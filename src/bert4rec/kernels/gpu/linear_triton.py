@@ -5,21 +5,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from bert4rec.kernels.gpu.shared_triton import BUSY
+from bert4rec.kernels.gpu.launch_triton import Kernel
+from bert4rec.kernels.gpu.shared_triton import BUSY, summed
 
 ROWS, COLUMNS = 32, 128
 
 
-@triton.jit
+@Kernel
 def _column_sums_kernel(x, sums, num_rows, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((COLUMNS,), tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(tl.program_id(1) * ROWS, num_rows, tl.num_programs(1) * ROWS):
         row = start + tl.arange(0, ROWS)
         inside = (row[:, None] < num_rows) & (column[None, :] < num_columns)
         place = row[:, None].to(tl.int64) * num_columns + column[None, :]
-        total += tl.sum(tl.load(x + place, mask=inside, other=0.0).to(tl.float32), axis=0)
-    tl.store(sums + tl.program_id(1) * num_columns + column, total, mask=column < num_columns)
+        total += tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(sums + tl.program_id(1) * num_columns + column, tl.sum(total, axis=0), mask=column < num_columns)
 
 
 def column_sums(x: Tensor) -> Tensor:
@@ -29,4 +30,4 @@ def column_sums(x: Tensor) -> Tensor:
     parts = max(1, min(triton.cdiv(num_rows, ROWS), BUSY // blocks))
     sums = torch.empty(parts, num_columns, device=x.device)
     _column_sums_kernel[(blocks, parts)](x, sums, num_rows, num_columns, ROWS, COLUMNS)
-    return sums.sum(dim=0)
+    return summed(sums)

@@ -5,10 +5,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bert4rec.kernels.gpu.launch_triton import Kernel
+
 BLOCK = 1024
 
 
-@triton.jit
+@Kernel
 def _turn_kernel(
     x, out, positions, cos, sin, size, row_step, out_step, direction,
     HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,

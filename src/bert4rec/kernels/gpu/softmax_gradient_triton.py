@@ -8,10 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bert4rec.kernels.gpu.launch_triton import Kernel
+
 MAX_BLOCK = 8192
 
 
-@triton.jit
+@Kernel
 def _softmax_gradient_kernel(
     logits, targets, weights, losses, num_columns: tl.constexpr, BLOCK: tl.constexpr
 ):

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bert4rec.kernels.gpu.launch_triton import Kernel
 from bert4rec.kernels.gpu.shared_triton import BUSY
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -22,7 +23,7 @@ LOWEST = tl.constexpr(-1e30)
 """A finite start: with -inf, -inf minus -inf would be no number."""
 
 
-@triton.jit
+@Kernel
 def _rows_kernel(
     hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
@@ -55,9 +56,9 @@ def _rows_kernel(
     tl.store(mean + at[:, None].to(tl.int64) * DIM + channel[None, :], mean_so_far, mask=in_row)
 
 
-@triton.jit
+@Kernel
 def _join_kernel(
-    hidden, table, bias, targets, weights, highest, total, mean, losses, log_total, gradient, num_rows, num_parts,
+    hidden, table, bias, targets, weights, highest, total, mean, losses, log_shares, gradient, num_rows, num_parts,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One row a program: the parts together, and what the right item is to it."""
@@ -79,19 +80,23 @@ def _join_kernel(
     query = tl.load(hidden + row * DIM + channel, mask=inside, other=0.0).to(tl.float32)
     own = tl.sum(query * right, axis=0) + tl.load(bias + target - 1, mask=is_counted, other=0.0)
     log_sum = most + tl.log2(summed)
-    tl.store(log_total + row, log_sum)
+    # What to subtract from a logit for its share times the weight. Without a weight, that is infinity.
+    log_share = tl.where(is_counted, log_sum - tl.log2(tl.where(is_counted, weight, 1.0)), float("inf"))
+    tl.store(log_shares + row, log_share)
     tl.store(losses + row, tl.where(is_counted, (log_sum / LOG2_E - own) * weight, 0.0))
     found = tl.where(is_counted, (average / summed - right) * weight, 0.0)
     tl.store(gradient + row * DIM + channel, found.to(gradient.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@Kernel
 def _items_kernel(
-    hidden, table, bias, targets, weights, log_total, table_gradient, bias_gradient,
-    num_rows, num_items, rows_a_part, table_size,
+    hidden, table, bias, log_shares, table_gradient, bias_gradient, num_rows, num_items, rows_a_part, table_size,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
-    """Some rows of the table and one part of the hidden rows. What is no item gets a gradient of zeros."""
+    """Some rows of the table and one part of the hidden rows: what all items but the right ones get.
+
+    What is no item gets a gradient of zeros.
+    """
     item, channel = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS), tl.arange(0, DIM_BLOCK)
     part = tl.program_id(1)
     in_table = (item[:, None] < table_size) & (channel[None, :] < DIM)
@@ -106,17 +111,28 @@ def _items_kernel(
         row = start + tl.arange(0, ROWS)
         in_row = (row[:, None] < behind) & (channel[None, :] < DIM)
         query = tl.load(hidden + row[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_row, other=0.0)
-        log_sum = tl.load(log_total + row, mask=row < behind, other=0.0)
-        weight = tl.load(weights + row, mask=row < behind, other=0.0)
-        target = tl.load(targets + row, mask=row < behind, other=0)
+        log_share = tl.load(log_shares + row, mask=row < behind, other=float("inf"))
         logit = tl.dot(key, tl.trans(query), input_precision="ieee") * LOG2_E + offset[:, None]
-        share = tl.exp2(logit - log_sum[None, :])
-        share = tl.where(item[:, None] == target[None, :], share - 1.0, share) * weight[None, :]
+        share = tl.exp2(logit - log_share[None, :])
         of_offset += tl.sum(share, axis=1)
         of_key = tl.dot(share.to(query.dtype), query, of_key, input_precision="ieee")
     at = part.to(tl.int64) * table_size + item
     tl.store(table_gradient + at[:, None] * DIM + channel[None, :], of_key, mask=in_table)
     tl.store(bias_gradient + part * num_items + item - 1, of_offset, mask=is_item)
+
+
+@Kernel
+def _targets_kernel(
+    hidden, targets, weights, table_gradient, bias_gradient, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr
+):
+    """One row a program: what its right item gets. To look for it among all items would cost more."""
+    row, channel = tl.program_id(0).to(tl.int64), tl.arange(0, DIM_BLOCK)
+    target, weight = tl.load(targets + row).to(tl.int64), tl.load(weights + row)
+    query = tl.load(hidden + row * DIM + channel, mask=channel < DIM, other=0.0).to(tl.float32)
+    if weight > 0:
+        at = table_gradient + target * DIM + channel
+        tl.atomic_add(at, -weight * query, mask=channel < DIM, sem="relaxed")
+        tl.atomic_add(bias_gradient + target - 1, -weight, sem="relaxed")
 
 
 def loss_and_gradients(
@@ -128,39 +144,41 @@ def loss_and_gradients(
     """
     hidden, (num_rows, dim), num_items = hidden.contiguous(), hidden.shape, len(bias)
     dim_block, device = max(16, triton.next_power_of_2(dim)), hidden.device
-    rows, items, warps = (
-        (128, 64, 4) if dim_block <= 64 else (128, 64, 8) if dim_block <= 128 else (64, 64, 8)
-    )
+    rows, items = 64, 128
     row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
-    items_a_part = items * _share(item_blocks, row_blocks)
+    items_a_part = items * _share(item_blocks, row_blocks, BUSY // 2)
     parts = triton.cdiv(num_items, items_a_part)
     highest, total = torch.empty(2, parts, num_rows, device=device)
     mean = torch.empty(parts, num_rows, dim, device=device)
     _rows_kernel[(row_blocks, parts)](
         hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
-        dim, dim_block, rows, items, num_warps=warps,
+        dim, dim_block, rows, items, num_stages=3 if dim_block <= 64 else 2,
     )  # fmt: skip
-    losses, log_total = torch.empty(2, num_rows, device=device)
+    losses, log_shares = torch.empty(2, num_rows, device=device)
     gradient = torch.empty_like(hidden)
     _join_kernel[(num_rows,)](
-        hidden, table, bias, targets, weights, highest, total, mean, losses, log_total, gradient, num_rows, parts,
-        dim, dim_block, num_warps=1 if dim_block <= 128 else 2,
+        hidden, table, bias, targets, weights, highest, total, mean, losses, log_shares, gradient, num_rows, parts,
+        dim, dim_block, num_warps=1,
     )  # fmt: skip
-    rows_a_part = rows * _share(row_blocks, item_blocks)
+    rows, items = items, rows
+    row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
+    rows_a_part = rows * _share(row_blocks, item_blocks, BUSY)
     parts = triton.cdiv(num_rows, rows_a_part)
     table_gradient = torch.empty(parts, *table.shape, device=device)
     bias_gradient = torch.empty(parts, num_items, device=device)
     _items_kernel[(item_blocks, parts)](
-        hidden, table, bias, targets, weights, log_total, table_gradient, bias_gradient,
-        num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items, num_warps=warps,
+        hidden, table, bias, log_shares, table_gradient, bias_gradient,
+        num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items,
+        num_stages=3 if dim_block <= 64 else 2,
     )  # fmt: skip
-    return losses.sum(), gradient, _summed(table_gradient), _summed(bias_gradient)
+    # torch is good at sums of a few large parts.
+    of_table, of_bias = (
+        each[0] if parts == 1 else each.sum(dim=0) for each in (table_gradient, bias_gradient)
+    )
+    _targets_kernel[(num_rows,)](hidden, targets, weights, of_table, of_bias, dim, dim_block, num_warps=1)
+    return losses.sum(), gradient, of_table, of_bias
 
 
-def _share(blocks: int, others: int) -> int:
-    """How many of these blocks a program takes, so that about as many run as keep a GPU busy."""
-    return -(-blocks // min(blocks, max(1, BUSY // others)))
-
-
-def _summed(parts: Tensor) -> Tensor:
-    return parts[0] if len(parts) == 1 else parts.sum(dim=0)
+def _share(blocks: int, others: int, programs: int) -> int:
+    """How many of these blocks a program takes, so that about so many run."""
+    return -(-blocks // min(blocks, max(1, programs // others)))

@@ -1,0 +1,146 @@
+"""AdamW (Loshchilov and Hutter, 2019) with clipped gradients, in one pass over everything that is learned."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bert4rec.kernels.support import can_run
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+ALIGNMENT = 16
+"""Bytes at whose multiples the kernels expect tensors to begin."""
+
+
+class ClippedAdamW:
+    """Scales gradients down to `clip_norm`, all of them together, where they are longer.
+
+    Matrices and tables decay, biases and norms do not. The learning rate is read from `rate`. The state of a parameter
+    is that of `torch.optim.AdamW`, which would do the same; but its first use imports a compiler, which takes seconds.
+    """
+
+    def __init__(self, model: nn.Module, rate: Tensor, *, weight_decay: float, clip_norm: float) -> None:
+        self.parameters: list[Tensor] = list(model.parameters())
+        self.state: dict[Tensor, dict[str, Tensor]] = {each: {} for each in self.parameters}
+        self._rate, self._weight_decay, self._clip_norm = rate, weight_decay, clip_norm
+        self._kernels = _Kernels(rate)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        learned = [each for each in self.parameters if each.grad is not None]
+        for parameter in learned:
+            self._begin(parameter)
+        if learned and all(_suits(each) and _suits(each.grad) for each in learned):
+            self._step_by_kernels(learned)
+        elif learned:
+            self._step_by_torch(learned)
+
+    def decay(self, parameter: Tensor) -> float:
+        """How much of itself it loses at each step, times the learning rate."""
+        return self._weight_decay if parameter.dim() >= 2 else 0.0
+
+    def _begin(self, parameter: Tensor) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=parameter.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+
+    def _step_by_torch(self, learned: list[Tensor]) -> None:
+        length = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])
+        # torch divides by it on its way, so that nothing is clipped in a pass of its own.
+        scale = (length.float() / self._clip_norm).clamp(min=1)
+        torch._foreach_add_([self.state[each]["step"] for each in learned], 1)
+        for decay, dtype in {(self.decay(each), each.dtype) for each in learned}:
+            some = [each for each in learned if (self.decay(each), each.dtype) == (decay, dtype)]
+            states = [self.state[each] for each in some]
+            torch._fused_adamw_(
+                some,
+                [each.grad for each in some if each.grad is not None],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                [state["step"] for state in states],
+                lr=self._rate,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                weight_decay=decay,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+                grad_scale=scale,
+            )
+
+    def _step_by_kernels(self, learned: list[Tensor]) -> None:
+        from bert4rec.kernels.gpu import adamw_triton as kernels
+
+        # The number of steps is one for all.
+        steps = self.state[learned[0]]["step"]
+        for parameter in learned:
+            self.state[parameter]["step"] = steps
+        gradients = [_aligned(each.grad) for each in learned if each.grad is not None]
+        lines = [
+            [
+                parameter.data_ptr(),
+                gradient.data_ptr(),
+                self.state[parameter]["exp_avg"].data_ptr(),
+                self.state[parameter]["exp_avg_sq"].data_ptr(),
+                parameter.numel(),
+                int(self.decay(parameter) > 0),
+            ]
+            for parameter, gradient in zip(learned, gradients, strict=True)
+        ]
+        kernels.update(
+            self._kernels.addresses(lines),
+            *self._kernels.room([parameter.numel() for parameter in learned], kernels.CHUNK),
+            steps,
+            self._rate,
+            clip_norm=self._clip_norm,
+            moment_rates=(-math.log(BETAS[0]), -math.log(BETAS[1])),
+            moment_shares=(1 - BETAS[0], 1 - BETAS[1]),
+            epsilon=EPSILON,
+            decay=self._weight_decay,
+        )
+
+
+class _Kernels:
+    """What the kernels need on the device, kept from step to step."""
+
+    def __init__(self, rate: Tensor) -> None:
+        self._device = rate.device
+        self._lines: list[list[int]] = []
+        self._host = self._addresses = torch.empty(0)
+        self._sizes: list[int] = []
+        self._room: tuple[Tensor, Tensor, Tensor] = (torch.empty(0),) * 3
+
+    def addresses(self, lines: list[list[int]]) -> Tensor:
+        """The lines on the device. Those that a recorded step copies stay where they are."""
+        if lines != self._lines:
+            self._lines, self._host = lines, torch.tensor(lines).pin_memory()
+            self._addresses = self._host.to(self._device, non_blocking=True)
+        return self._addresses
+
+    def room(self, sizes: list[int], chunk: int) -> tuple[Tensor, Tensor, Tensor]:
+        """All chunks of parameters of these sizes, as lines and beginnings; space for a sum each; for three factors."""
+        if sizes != self._sizes:
+            starts = [torch.arange(0, size, chunk) for size in sizes]
+            chunks = torch.cat(
+                [
+                    torch.stack([torch.full_like(start, line), start], dim=1)
+                    for line, start in enumerate(starts)
+                ]
+            )
+            sums, factors = (torch.empty(size, device=self._device) for size in (len(chunks), 3))
+            self._sizes, self._room = sizes, (chunks.to(self._device), sums, factors)
+        return self._room
+
+
+def _suits(x: Tensor | None) -> bool:
+    return x is not None and can_run(x) and x.dtype == torch.float32 and x.is_contiguous()
+
+
+def _aligned(gradient: Tensor) -> Tensor:
+    return gradient if gradient.data_ptr() % ALIGNMENT == 0 else gradient.clone()

@@ -1,0 +1,76 @@
+"""Kernels that can be compiled ahead of their first launch, several at the same time."""
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import triton
+
+SIZES = {"num_rows", "num_items", "num_parts", "num_sums", "table_size", "size"}
+"""How much there is, by the names that kernels give it."""
+
+
+class Kernel:
+    """A kernel, launched as in Triton: `kernel[grid](...)`. While compiling ahead it is compiled but not run."""
+
+    only_compiled = False
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        # Triton would compile once more for sizes that are multiples of 16, for the sake of addresses; these are none.
+        sizes = [name for name in inspect.signature(function).parameters if name in SIZES]
+        self._compiled = triton.jit(function, do_not_specialize=sizes)
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        if Kernel.only_compiled:
+            return lambda *arguments, **options: self._compiled.warmup(*arguments, grid=grid, **options)
+        return self._compiled[grid]  # type: ignore[no-any-return]
+
+
+class _Compilers(ThreadPoolExecutor):
+    """Threads in which kernels are compiled and also loaded, for which Triton compiles once more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            os.cpu_count(), initializer=torch.cuda.set_device, initargs=(torch.cuda.current_device(),)
+        )
+
+    def submit(self, compiled: Callable[[], Any]) -> Future[Any]:  # type: ignore[override]
+        def loaded() -> Any:
+            kernel = compiled()
+            kernel.run  # noqa: B018 (to read it is what loads the kernel)
+            return kernel
+
+        return super().submit(loaded)
+
+
+@Kernel
+def _nothing_kernel() -> None:
+    pass
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Meanwhile nothing that kernels are to write is written. In the end all that were met have been compiled.
+
+    What is computed must not depend on it. Triton compiles one kernel after the other if it is left alone.
+    """
+    if not hasattr(triton, "AsyncCompileMode"):
+        yield
+        return
+    # What all need, such as the whereabouts of CUDA, Triton looks up once, unless several do at the same time.
+    _nothing_kernel[(1,)]()
+    # On the way back too, kernels must be met by this thread, for which they are collected.
+    with (
+        _Compilers() as threads,
+        triton.AsyncCompileMode(threads),
+        torch.autograd.set_multithreading_enabled(False),
+    ):
+        Kernel.only_compiled = True
+        try:
+            yield
+        finally:
+            Kernel.only_compiled = False
