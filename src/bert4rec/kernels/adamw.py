@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import can_run
+from bert4rec.kernels.support import can_run, narrow_address
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 ALIGNMENT = 16
@@ -34,10 +34,16 @@ class ClippedAdamW:
         learned = [each for each in self.parameters if each.grad is not None]
         for parameter in learned:
             self._begin(parameter)
-        if learned and all(_suits(each) and _suits(each.grad) for each in learned):
+        if self.has_kernels:
             self._step_by_kernels(learned)
         elif learned:
             self._step_by_torch(learned)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether kernels can update all that has gradients."""
+        learned = [each for each in self.parameters if each.grad is not None]
+        return bool(learned) and all(_suits(each) and _suits(each.grad) for each in learned)
 
     def decay(self, parameter: Tensor) -> float:
         """How much of itself it loses at each step, times the learning rate."""
@@ -73,6 +79,8 @@ class ClippedAdamW:
                 maximize=False,
                 grad_scale=scale,
             )
+        # For whoever holds copies of them: torch does not tell.
+        torch.autograd.graph.increment_version(learned)
 
     def _step_by_kernels(self, learned: list[Tensor]) -> None:
         from bert4rec.kernels.gpu import adamw_triton as kernels
@@ -88,6 +96,7 @@ class ClippedAdamW:
                 gradient.data_ptr(),
                 self.state[parameter]["exp_avg"].data_ptr(),
                 self.state[parameter]["exp_avg_sq"].data_ptr(),
+                narrow_address(parameter),
                 parameter.numel(),
                 int(self.decay(parameter) > 0),
             ]

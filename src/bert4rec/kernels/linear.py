@@ -1,7 +1,6 @@
 """Affine maps whose parameters are float32 and whose input is narrower: their gradients are summed in float32."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,24 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bert4rec.kernels.support import is_fused
-
-Narrow = tuple[Tensor, Tensor]
-"""Weight and bias in the dtype of the input."""
+from bert4rec.kernels.support import is_fused, narrow_copy
 
 
 class Dense(nn.Linear):
     """An affine map that computes in the dtype of its input; the parameters stay as they are."""
 
-    narrow: Narrow | None = None
-    """The parameters in the dtype of activations, as long as `narrowed` lasts."""
-
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias, self.narrow)
+        return linear(x, self.weight, self.bias)
 
     def product(self, x: Tensor) -> Tensor:
         """Without the bias, for kernels that add it on their way."""
-        return linear(x, self.weight, None, self.narrow)
+        return linear(x, self.weight, None)
 
     def split(self, *sizes: int) -> list[Callable[[Tensor], Tensor]]:
         """Maps to so many of the outputs each.
@@ -34,47 +27,31 @@ class Dense(nn.Linear):
         Split at once: the gradient of a slice of the parameters is as large as they are, and mostly zeros.
         """
         weights, biases = self.weight.split(sizes), self.bias.split(sizes)
-        narrow = (
-            zip(*(each.split(sizes) for each in self.narrow), strict=True)
-            if self.narrow
-            else [None] * len(sizes)
-        )
-        return [
-            partial(linear, weight=weight, bias=bias, narrow=each)
-            for weight, bias, each in zip(weights, biases, narrow, strict=True)
-        ]
+
+        def part(x: Tensor, number: int) -> Tensor:
+            if not _is_narrower(x, self.weight):
+                return linear(x, weights[number], biases[number])
+            narrow = (narrow_copy(each, x.dtype).split(sizes)[number] for each in (self.weight, self.bias))
+            return _narrow_linear(x, weights[number], biases[number], *narrow)
+
+        return [partial(part, number=number) for number in range(len(sizes))]
 
 
-@contextmanager
-def narrowed(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Meanwhile the maps of a model have their parameters in `dtype` at hand, all copied by one kernel."""
-    maps = [each for each in model.modules() if isinstance(each, Dense)]
-    wide = [parameter for each in maps for parameter in (each.weight, each.bias)]
-    if dtype is None or not all(is_fused(each) and each.dtype != dtype for each in wide):
-        yield
-        return
-    narrow = [torch.empty_like(each, dtype=dtype, requires_grad=False) for each in wide]
-    with torch.no_grad():
-        torch._foreach_copy_(narrow, wide)
-    try:
-        for each, weight, bias in zip(maps, narrow[::2], narrow[1::2], strict=True):
-            each.narrow = weight, bias
-        yield
-    finally:
-        for each in maps:
-            each.narrow = None
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, narrow: Narrow | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x [..., I] times weight [O, I] plus bias [O], in the dtype of x."""
-    if is_fused(x) and x.dtype != weight.dtype:
-        narrow_weight, narrow_bias = narrow or (
-            weight.to(x.dtype),
-            None if bias is None else bias.to(x.dtype),
-        )
-        mapped: Tensor = _Linear.apply(x, weight, bias, narrow_weight.detach(), narrow_bias)  # type: ignore[no-untyped-call]
-        return mapped
+    if _is_narrower(x, weight):
+        narrow_bias = None if bias is None else narrow_copy(bias, x.dtype)
+        return _narrow_linear(x, weight, bias, narrow_copy(weight, x.dtype), narrow_bias)
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+def _is_narrower(x: Tensor, weight: Tensor) -> bool:
+    return is_fused(x) and x.dtype != weight.dtype
+
+
+def _narrow_linear(x: Tensor, *parameters: Tensor | None) -> Tensor:
+    mapped: Tensor = _Linear.apply(x, *parameters)  # type: ignore[no-untyped-call]
+    return mapped
 
 
 class _Linear(torch.autograd.Function):

@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SEEDS_A_STEP = 64
+"""Enough for a model of a dozen layers."""
+
 
 @cache
 def has_triton() -> bool:
@@ -42,6 +45,28 @@ def is_one(gradient: Tensor) -> bool:
     return type(gradient) is Tensor and gradient.data_ptr() == one(gradient.device).data_ptr()
 
 
+def narrow_copy(parameter: Tensor, dtype: torch.dtype) -> Tensor:
+    """A parameter in a narrower dtype. In the steps of a training it is kept, and renewed by `ClippedAdamW`.
+
+    Whatever else changes the parameter in place is noticed by its version.
+    """
+    kept: tuple[Tensor, int] | None = getattr(parameter, "_narrow", None)
+    if _Step.is_running and kept and kept[0].dtype == dtype and kept[1] == parameter._version:
+        return kept[0]
+    copy = parameter.detach().to(dtype)
+    if _Step.is_running and parameter.is_leaf:
+        parameter._narrow = copy, parameter._version  # type: ignore[attr-defined]
+    return copy
+
+
+def narrow_address(parameter: Tensor) -> int:
+    """Of the copy in bfloat16 that is to be renewed with a parameter; 0, if there is none."""
+    kept: tuple[Tensor, int] | None = getattr(parameter, "_narrow", None)
+    if kept is None or kept[0].dtype != torch.bfloat16 or kept[1] != parameter._version:
+        return 0
+    return kept[0].data_ptr()
+
+
 def begin_gradient(leaf: Tensor, gradient: Tensor) -> Tensor | None:
     """Make this the gradient of a leaf at once, so that a later part of the way back can add to it where it is.
 
@@ -61,29 +86,33 @@ def begun_gradient(leaf: Tensor) -> Tensor | None:
     return gradient if gradient is not None and gradient is leaf.grad else None
 
 
-class _Seeds:
-    """What is drawn in advance, if anything is to be."""
+class _Step:
+    """The step of a training that is running, if one is."""
 
-    at_once = 0
-    drawn = torch.empty(0, 2)
+    is_running = False
+    seeds = torch.empty(0, 2)
+    """Drawn, but not yet used."""
 
 
 @contextmanager
-def seeds_drawn_at_once(count: int = 64) -> Iterator[None]:
-    """Meanwhile so many seeds are drawn by one kernel. Recorded in a CUDA graph, they are new at each replay."""
-    _Seeds.at_once = count
+def training_step() -> Iterator[None]:
+    """Meanwhile nobody but `ClippedAdamW` changes parameters: what is copied or drawn may serve more than once."""
+    _Step.is_running = True
     try:
         yield
     finally:
-        _Seeds.at_once, _Seeds.drawn = 0, torch.empty(0, 2)
+        _Step.is_running, _Step.seeds = False, torch.empty(0, 2)
 
 
 def draw_seeds(device: torch.device, count: int) -> Tensor:
-    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass."""
-    if len(_Seeds.drawn) < count:
-        shape = max(count, _Seeds.at_once), 2
-        _Seeds.drawn = torch.randint(-(1 << 31), (1 << 31) - 1, shape, dtype=torch.int32, device=device)
-    seeds, _Seeds.drawn = _Seeds.drawn[:count], _Seeds.drawn[count:]
+    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass.
+
+    In a step one kernel draws many. Recorded in a CUDA graph, they are new at each replay.
+    """
+    if len(_Step.seeds) < count:
+        shape = max(count, SEEDS_A_STEP) if _Step.is_running else count, 2
+        _Step.seeds = torch.randint(-(1 << 31), (1 << 31) - 1, shape, dtype=torch.int32, device=device)
+    seeds, _Step.seeds = _Step.seeds[:count], _Step.seeds[count:]
     return seeds
 
 

@@ -13,7 +13,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.kernels.activate import gelu
 from bert4rec.kernels.add_norm import add_norm, gelu_norm
 from bert4rec.kernels.embed import embed
-from bert4rec.kernels.linear import Dense, narrowed
+from bert4rec.kernels.linear import Dense
 from bert4rec.kernels.split_heads import split_heads
 from bert4rec.models.attention import Layout, RecordingLayout
 from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
@@ -76,10 +76,9 @@ class Layer(nn.Module):
 def through_layers(layers: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:
     """The final hidden states of the layout's wanted tokens."""
     *lower_layers, last_layer = layers
-    with narrowed(layers, x.dtype):
-        for layer in lower_layers:
-            x = layer(x, layout)
-        hidden: Tensor = last_layer(x, layout, wanted_only=True)
+    for layer in lower_layers:
+        x = layer(x, layout)
+    hidden: Tensor = last_layer(x, layout, wanted_only=True)
     return hidden
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.support import begin_gradient, can_run, is_one
+from bert4rec.kernels.support import begin_gradient, can_run, is_eager, is_one, narrow_copy
 
 MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
@@ -38,7 +38,8 @@ def softmax_cross_entropy(
     """
     weights = shares(targets, hidden.dtype) if weights is None else weights
     limit = max_logits or MAX_LOGITS[hidden.device.type]
-    loss: Tensor = _loss_and_gradients(hidden, table, bias, targets, weights, limit)[0]
+    given = hidden, table, bias, targets, weights, limit
+    loss: Tensor = _CrossEntropy.apply(*given) if is_eager() else _opaque(*given)[0]  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -66,19 +67,15 @@ def softmax_gradient_(logits: Tensor, targets: Tensor, weights: Tensor) -> Tenso
     return torch.where(weights > 0, (log_total - own) * weights, 0)
 
 
-@torch.library.custom_op("bert4rec::softmax_cross_entropy", mutates_args=())
 def _loss_and_gradients(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, weights: Tensor, max_logits: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loss, and its gradients for `hidden`, table and bias.
-
-    An operator of its own so that torch.compile leaves it as it is.
-    """
+    """The loss, and its gradients for `hidden`, table and bias."""
     assert len(hidden), "a loss needs at least one row"
     if can_run(hidden) and hidden.shape[1] <= MOST_CHANNELS:
         from bert4rec.kernels.gpu.softmax_triton import loss_and_gradients
 
-        return loss_and_gradients(hidden, table.to(hidden.dtype), bias, targets, weights)
+        return loss_and_gradients(hidden, narrow_copy(table, hidden.dtype), bias, targets, weights)
     num_columns, width = _padded_sizes(hidden, table)
     weight, offset, extended = _operands(hidden, table, bias, num_columns, width)
     num_chunks = -(-len(hidden) * num_columns // max_logits)
@@ -116,7 +113,7 @@ def _operands(
 
     The column of ones makes the bias's gradient fall out of the table's: no further pass over the logits.
     """
-    weight = table.to(hidden.dtype)
+    weight = narrow_copy(table, hidden.dtype)
     if num_columns > len(table):
         weight = F.pad(weight, (0, 0, 0, num_columns - len(table)))
     offset = F.pad(bias, (1, num_columns - len(bias) - 1), value=float("-inf")).to(hidden.dtype)
@@ -143,7 +140,27 @@ def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     return product if total is None else total.add_(product)
 
 
-@_loss_and_gradients.register_fake
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, table: Tensor, *others: Any) -> Tensor:
+        loss, *gradients = _loss_and_gradients(hidden, table, *others)
+        ctx.table = table
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, loss_gradient: Tensor) -> tuple[Tensor | None, ...]:
+        of_hidden, of_table, of_bias = ctx.saved_tensors
+        if is_one(loss_gradient):
+            return of_hidden, begin_gradient(ctx.table, of_table), of_bias, None, None, None
+        return _scale_gradients(ctx, loss_gradient)
+
+
+# An operator of its own, so that torch.compile leaves it as it is. Its first use imports the compiler.
+_opaque = torch.library.custom_op("bert4rec::softmax_cross_entropy", _loss_and_gradients, mutates_args=())
+
+
+@_opaque.register_fake
 def _(hidden: Tensor, table: Tensor, bias: Tensor, *_unused: Tensor | int) -> tuple[Tensor, ...]:
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     loss, of_table, of_bias = (
@@ -152,21 +169,13 @@ def _(hidden: Tensor, table: Tensor, bias: Tensor, *_unused: Tensor | int) -> tu
     return loss, torch.empty_like(hidden), of_table, of_bias
 
 
-def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.table = inputs[1]
-    ctx.set_materialize_grads(False)  # Or the gradients would get gradients, full of zeros.
+def _keep_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:  # noqa: ARG001
     ctx.save_for_backward(*output[1:])
 
 
-def _scale_gradients(ctx: Any, loss_gradient: Tensor | None, *_unused: Tensor) -> tuple[Tensor | None, ...]:
-    if loss_gradient is None:
-        return (None,) * 6
-    gradients = ctx.saved_tensors
-    if is_one(loss_gradient):
-        of_hidden, of_table, of_bias = gradients
-        return of_hidden, begin_gradient(ctx.table, of_table), of_bias, None, None, None
-    gradients = [(gradient * loss_gradient).to(gradient.dtype) for gradient in gradients]
+def _scale_gradients(ctx: Any, loss_gradient: Tensor, *_unused: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = [(gradient * loss_gradient).to(gradient.dtype) for gradient in ctx.saved_tensors]
     return (*gradients, None, None, None)
 
 
-_loss_and_gradients.register_autograd(_scale_gradients, setup_context=_keep_gradients)
+_opaque.register_autograd(_scale_gradients, setup_context=_keep_gradients)

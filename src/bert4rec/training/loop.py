@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.kernels.support import has_triton, one, seeds_drawn_at_once
+from bert4rec.kernels.support import has_triton, one, training_step
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -65,6 +65,26 @@ class Hooks:
     """What else is to be noted in the history at each mark."""
 
 
+class _Ready:
+    """Steps that need nothing from the host: recorded, a step finds its batch and its learning rate by a number."""
+
+    def __init__(self, rows: Tensor, rates: Tensor) -> None:
+        """Room for as many steps as are given here."""
+        self.rows, self.rates = torch.empty_like(rows), torch.empty_like(rates)
+        self.number = torch.zeros(1, dtype=torch.int64, device=rows.device)
+        """Of the next step, counted from the first of them."""
+        self._first = self._count = 0
+
+    def holds(self, step: int) -> bool:
+        return self._first <= step < self._first + self._count
+
+    def fill(self, first: int, rows: Tensor, rates: Tensor) -> None:
+        self._first, self._count = first, min(len(rows), len(self.rows))
+        self.rows[: self._count].copy_(rows[: self._count])
+        self.rates[: self._count].copy_(rates[: self._count])
+        self.number.zero_()
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
 
@@ -90,14 +110,15 @@ class Loop:
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
-        self._row = torch.zeros(task.width, dtype=torch.int32, device=device)
+        self._ready: _Ready | None = None
+        self._row = torch.zeros(1, task.width, dtype=torch.int32, device=device)
         self._schedule = schedule(config).to(device)
-        self._rate = torch.zeros((), device=device)
+        self._rate = torch.zeros(1, device=device)
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
-        self._optimizer = make_optimizer(task.model, config, self._rate)
+        self._optimizer = make_optimizer(task.model, config, self._rate[0])
         self.is_compiled = compile_step and device.type == "cuda" and not task.model.has_kernels
         self._loss = torch.compile(task.loss, dynamic=False) if self.is_compiled else task.loss
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -179,7 +200,7 @@ class Loop:
         """
         began, model = time.perf_counter(), self.task.model
         model.train()
-        row = self._next_row()
+        row = self._rows_from(self.progress.step)[0]
         passes: list[float] = []
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             if self.device.type == "cuda":
@@ -190,7 +211,7 @@ class Loop:
         twin = copy.deepcopy(model)
         for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
             other.grad, parameter.grad = parameter.grad, None
-        optimizer = make_optimizer(twin, self.config, torch.zeros_like(self._rate))
+        optimizer = make_optimizer(twin, self.config, torch.zeros_like(self._rate[0]))
         update = [self._time(optimizer.step) for _ in range(2)][1]
         self.progress.seconds += time.perf_counter() - began
         return median(passes) + update
@@ -233,20 +254,17 @@ class Loop:
             torch.cuda.set_rng_state(tensors["rng.cuda"], self.device)
 
     def _take_step(self) -> None:
-        self._row.copy_(self._next_row(), non_blocking=True)
-        torch.mul(
-            self._schedule[min(self.progress.step, self.config.steps)], self.learning_rate, out=self._rate
-        )
+        ready = self._make_ready()
         if not self._steps_here:
             self._compile_kernels()
         if self.device.type == "cuda":
             # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
             torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
         if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
-            self._replay()
+            self._replay(ready)
         else:
             self._optimizer.zero_grad()
-            self._update()
+            self._update(ready)
         self.progress.step += 1
         self._steps_here += 1
         self._loss_steps += 1
@@ -258,34 +276,50 @@ class Loop:
 
             with compiling_ahead():
                 self._find_gradients()
+                if self._optimizer.has_kernels:
+                    self._optimizer.step()
             self._optimizer.zero_grad()
 
-    def _next_row(self) -> Tensor:
+    def _rows_from(self, step: int) -> Tensor:
+        """The batch of this step, and those that were made together with it and come later."""
         first, rows = self._block
-        within = self.progress.step - first
-        if not 0 <= within < len(rows):
-            first, rows = self._block = self.task.block(self.progress.step)
-            within = self.progress.step - first
-        return rows[within]
+        if not first <= step < first + len(rows):
+            first, rows = self._block = self.task.block(step)
+        return rows[step - first :]
 
-    def _update(self) -> None:
-        """One optimisation step on the batch in `_row`. Nothing here is read back, so it can be recorded."""
+    def _make_ready(self) -> _Ready:
+        """Put batches and learning rates where the next steps find them."""
+        step = self.progress.step
+        if self._ready and self._ready.holds(step):
+            return self._ready
+        rows = self._rows_from(step)
+        steps = torch.arange(step, step + len(rows), device=self.device).clamp_(max=self.config.steps)
+        rates = self._schedule[steps] * self.learning_rate
+        self._ready = self._ready or _Ready(rows, rates)
+        self._ready.fill(step, rows, rates)
+        return self._ready
+
+    def _update(self, ready: _Ready) -> None:
+        """One optimisation step on the next batch. Nothing here is read back, so it can be recorded."""
+        torch.index_select(ready.rows, 0, ready.number, out=self._row)
+        torch.index_select(ready.rates, 0, ready.number, out=self._rate)
+        ready.number += 1
         self._loss_sum += self._find_gradients()
         self._optimizer.step()
 
     def _find_gradients(self) -> Tensor:
-        with seeds_drawn_at_once():
-            loss = self._loss(self._row)
+        with training_step():
+            loss = self._loss(self._row[0])
             loss.backward(one(loss.device).to(loss.dtype))
         return loss.detach()
 
-    def _replay(self) -> None:
+    def _replay(self, ready: _Ready) -> None:
         if self._graph is None:
             # Gradients are made afresh inside the graph, in memory of its own.
             self._optimizer.zero_grad()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._update()
+                self._update(ready)
         self._graph.replay()
 
     def _mark(self, hooks: Hooks, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """The kernels of `adamw`: all parameters at once, each read and written once.
 
-They find the tensors by a table of addresses, one line a parameter: itself, its gradient, its two moments, their size,
-and whether it decays. A program takes a chunk of one parameter.
+They find the tensors by a table of addresses, one line a parameter: itself, its gradient, its two moments, its copy in
+bfloat16 if there is one, their size, and whether it decays. A program takes a chunk of one parameter.
 """
 
 import triton
@@ -11,7 +11,7 @@ from torch import Tensor
 from bert4rec.kernels.gpu.launch_triton import Kernel
 
 CHUNK = 1024
-LINE = tl.constexpr(6)
+LINE = tl.constexpr(7)
 """Numbers in a line of the table."""
 SUMMED = 4096
 
@@ -27,7 +27,7 @@ def _place(addresses, chunks, CHUNK: tl.constexpr):
     """The parameter of this program's chunk, and where it lies in it."""
     line, start = tl.load(chunks + tl.program_id(0) * 2), tl.load(chunks + tl.program_id(0) * 2 + 1)
     place = tl.multiple_of(start, 16) + tl.arange(0, CHUNK)
-    return line, place, place < tl.load(addresses + line * LINE + 4)
+    return line, place, place < tl.load(addresses + line * LINE + 5)
 
 
 @Kernel
@@ -74,10 +74,15 @@ def _update_kernel(
     tl.store(at_first, first, mask=inside)
     tl.store(at_second, second, mask=inside)
     learning_rate = tl.load(rate)
-    decays = tl.load(addresses + line * LINE + 5).to(tl.float32)
+    decays = tl.load(addresses + line * LINE + 6).to(tl.float32)
     x = tl.load(at, mask=inside, other=0.0) * (1.0 - learning_rate * decay * decays)
     direction = first / (tl.sqrt(second) / tl.load(factors + 2) + epsilon)
-    tl.store(at, x - direction * (learning_rate / tl.load(factors + 1)), mask=inside)
+    x -= direction * (learning_rate / tl.load(factors + 1))
+    tl.store(at, x, mask=inside)
+    copy = tl.load(addresses + line * LINE + 4)
+    if copy != 0:
+        narrow = tl.multiple_of(copy.to(tl.pointer_type(tl.bfloat16)), 16)
+        tl.store(narrow + place, x.to(tl.bfloat16), mask=inside)
 
 
 def update(

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import triton
 
-SIZES = {"num_rows", "num_items", "num_parts", "num_sums", "table_size", "size"}
-"""How much there is, by the names that kernels give it."""
+SIZES = {"num_rows", "num_parts", "num_sums"}
+"""Numbers by which nothing is found in memory, by the names that kernels give them."""
 
 
 class Kernel:
@@ -20,7 +20,7 @@ class Kernel:
     only_compiled = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        # Triton would compile once more for sizes that are multiples of 16, for the sake of addresses; these are none.
+        # For multiples of 16 Triton would compile once more, for the sake of addresses.
         sizes = [name for name in inspect.signature(function).parameters if name in SIZES]
         self._compiled = triton.jit(function, do_not_specialize=sizes)
 
