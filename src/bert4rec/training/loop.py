@@ -256,7 +256,7 @@ class Loop:
     def _take_step(self) -> None:
         ready = self._make_ready()
         if not self._steps_here:
-            self._compile_kernels()
+            self._compile_kernels(ready)
         if self.device.type == "cuda":
             # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
             torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
@@ -269,11 +269,12 @@ class Loop:
         self._steps_here += 1
         self._loss_steps += 1
 
-    def _compile_kernels(self) -> None:
+    def _compile_kernels(self, ready: _Ready) -> None:
         """All of a step at the same time: the first step would compile one after the other."""
         if self.device.type == "cuda" and self.task.model.has_kernels and has_triton():
             from bert4rec.kernels.gpu.launch_triton import compiling_ahead
 
+            self._row.copy_(ready.rows[:1])
             with compiling_ahead():
                 self._find_gradients()
                 if self._optimizer.has_kernels:

@@ -8,7 +8,7 @@ from torch import Tensor
 from bert4rec.kernels.gpu.launch_triton import Kernel
 from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope, summed
 
-ROWS, COLUMNS = 16, 128
+ROWS, COLUMNS, BLOCK = 8, 128, 2048
 
 
 @triton.jit
@@ -69,9 +69,8 @@ def _activate_backward_kernel(
 def forward(x: Tensor, bias: Tensor, *, has_gate: bool) -> Tensor:
     x, width = x.contiguous(), x.shape[-1] // (1 + has_gate)
     out = x.new_empty(*x.shape[:-1], width)
-    block = ROWS * COLUMNS
-    _activate_forward_kernel[(triton.cdiv(out.numel(), block),)](
-        x, bias, out, out.numel(), width, has_gate, block, num_warps=8
+    _activate_forward_kernel[(triton.cdiv(out.numel(), BLOCK),)](
+        x, bias, out, out.numel(), width, has_gate, BLOCK
     )
     return out
 
@@ -84,6 +83,6 @@ def backward(gradient: Tensor, x: Tensor, bias: Tensor, *, has_gate: bool) -> tu
     x_gradient = torch.empty_like(x)
     sums = torch.empty(parts, x.shape[-1], device=x.device)
     _activate_backward_kernel[(blocks, parts)](
-        gradient, x, bias, x_gradient, sums, num_rows, width, has_gate, ROWS, COLUMNS, num_warps=8
+        gradient, x, bias, x_gradient, sums, num_rows, width, has_gate, ROWS, COLUMNS
     )
     return x_gradient, summed(sums)

@@ -87,12 +87,12 @@ def tile(num_columns: int) -> tuple[int, int, int]:
     """Rows and columns that a program takes at once, and its warps."""
     columns = triton.next_power_of_2(num_columns)
     rows = max(1, 1024 // columns)
-    return rows, columns, 4 if rows * columns <= 2048 else 8
+    return rows, columns, max(2, rows * columns // 512)
 
 
 def programs(num_rows: int, rows: int) -> int:
     """No more than keep a GPU busy: each goes over several tiles and sums up what it finds on the way."""
-    return max(1, min(-(-num_rows // rows), BUSY))
+    return max(1, min(-(-num_rows // rows), BUSY * 3 // 2))
 
 
 @Kernel
