@@ -1,6 +1,10 @@
 """The first thing a newcomer runs."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,3 +35,22 @@ def test_the_demo_reaches_a_good_share_of_the_best_possible_and_shows_it(tmp_pat
     assert (tmp_path / "demo" / "model" / "samples.json").exists(), "the page has somebody to show"
     again = bert4rec("evaluate", tmp_path / "demo" / "run", "--json")
     assert json.loads(again.stdout)["metrics"] == found["metrics"]["BERT4Rec+"]
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_ends_all_trainings_of_the_demo(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bert4rec", "demo", "-o", tmp_path / "demo"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as demo:
+        assert demo.stderr
+        lines = iter(demo.stderr.readline, "")
+        assert any("NDCG@10" in line for line in lines), "the first model is trained"
+        lanes = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
+        assert lanes
+        os.killpg(demo.pid, signal.SIGINT)
+        assert any("Start again with:" in line for line in lines)
+    assert demo.returncode == 130
+    assert not any(Path(f"/proc/{lane}").exists() for lane in lanes)

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from bert4rec.cli.console import say
+from bert4rec.cores import usable_cores
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_STOP = 4.5
@@ -88,8 +88,6 @@ class StopSwitch:
         self._pressed = True
 
 
-QUOTA = Path("/sys/fs/cgroup/cpu.max")
-"""Of a container: microseconds of processor time in a period, and the period."""
 SPINS = "1000"
 """Then a waiting thread sleeps: some ten microseconds, where libgomp's usual 300,000 are milliseconds."""
 
@@ -104,13 +102,3 @@ def share_the_machine() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() - 1)))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
-def usable_cores() -> int:
-    """As many as this process may use: by its affinity, and by the quota of its container, which torch does not see."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = QUOTA.read_text(encoding="ascii").split()
-        return max(1, min(cores, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # No container, or "max".
-        return cores

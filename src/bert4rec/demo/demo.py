@@ -20,6 +20,7 @@ from bert4rec.data.histories import histories_before
 from bert4rec.data.prepare import prepare
 from bert4rec.data.splits import Split, make_split
 from bert4rec.demo.demo_page import make_page
+from bert4rec.demo.lane import Task, train_side_by_side
 from bert4rec.evaluation.judge import judge, metrics_of
 from bert4rec.evaluation.protocol import Scorer
 from bert4rec.export.exporter import export_run
@@ -130,12 +131,12 @@ def run_demo(
     folder = Path(folder)
     for name in DEMO_MODELS:
         _clear(run_folder(folder, name), overwrite=overwrite)
-    context = RunContext(place(device), listener or _Quiet(), should_stop=should_stop)
+    context = RunContext(place(device), listener or Quiet(), should_stop=should_stop)
     dataset = _prepare(folder / "dataset", seed, overwrite=overwrite)
     context.listener.say(
         f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
     )
-    runs = {name: _train(name, dataset, run_folder(folder, name), context, seed=seed) for name in DEMO_MODELS}
+    runs = _train_all(dataset, folder, context, seed=seed)
     split = make_split(dataset)
     metrics = {DEMO_MODELS[name]: run.result["lines"][-1]["metrics"] for name, run in runs.items()}
     metrics[BEST] = metrics_of(judge(best_scores(dataset), dataset, split, "test"))
@@ -151,7 +152,7 @@ def run_demo(
     return demo
 
 
-class _Quiet:
+class Quiet:
     """A listener that does nothing."""
 
     def stage(self, *_: object) -> None: ...
@@ -183,12 +184,30 @@ def _prepare(folder: Path, seed: int, *, overwrite: bool) -> Dataset:
     return prepare(log, folder, name="built-in world", source=source, overwrite=overwrite)
 
 
-def _train(name: str, dataset: Dataset, folder: Path, context: RunContext, *, seed: int) -> Run:
-    context.listener.say(f"{DEMO_MODELS[name]}:")
+def _train_all(dataset: Dataset, folder: Path, context: RunContext, *, seed: int) -> dict[str, Run]:
+    """On a CPU side by side; on a GPU, which one model fills, one after the other."""
+    if context.placement.device.type != "cpu":
+        for name, title in DEMO_MODELS.items():
+            context.listener.say(f"{title}:")
+            train_model(name, dataset, run_folder(folder, name), context, seed=seed)
+    else:
+        # The longest first, so that no core is idle in the end.
+        tasks = [
+            Task(name, str(dataset.folder), str(run_folder(folder, name)), seed)
+            for name in reversed(DEMO_MODELS)
+        ]
+        context.listener.say(f"Training {len(tasks)} models side by side.")
+        for task in train_side_by_side(tasks, context.should_stop):
+            found = Run.open(task.folder).result["lines"][-1]["metrics"]["full"]["NDCG@10"]
+            context.listener.say(f"{DEMO_MODELS[task.model]}: NDCG@10 {found:.4f}")
+    return {name: Run.open(run_folder(folder, name)) for name in DEMO_MODELS}
+
+
+def train_model(name: str, dataset: Dataset, folder: Path, context: RunContext, *, seed: int) -> None:
     config = make_config(name, load_preset(name, "demo"))
     # A refit would double the waiting time, and in a world that never changes the newest actions teach nothing new.
     plan = Plan.for_dataset(dataset, name, config, preset="demo", seed=seed, split=None, refit=False)
-    return train(dataset, folder, plan, context)
+    train(dataset, folder, plan, context)
 
 
 def show_examples(dataset: Dataset, split: Split, scorers: dict[str, Scorer], *, seed: int) -> list[Example]:
