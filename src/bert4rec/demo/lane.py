@@ -44,20 +44,22 @@ def train_side_by_side(tasks: Sequence[Task], should_stop: Callable[[], bool]) -
         lane.train(task)
         free.put(lane)
 
-    with ThreadPoolExecutor(len(lanes)) as threads:
-        waiting: dict[Future[None], Task] = {threads.submit(train_in_lane, task): task for task in tasks}
-        try:
-            while waiting:
-                done, _ = wait(waiting, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                if should_stop():
-                    raise KeyboardInterrupt
-                for future in done:
-                    future.result()
-                    yield waiting.pop(future)
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-            for lane in lanes:
-                lane.close()
+    threads = ThreadPoolExecutor(len(lanes))
+    waiting: dict[Future[None], Task] = {threads.submit(train_in_lane, task): task for task in tasks}
+    try:
+        while waiting:
+            done, _ = wait(waiting, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+            if should_stop():
+                raise KeyboardInterrupt
+            for future in done:
+                future.result()
+                yield waiting.pop(future)
+    finally:
+        for lane in lanes:
+            lane.stop()
+        threads.shutdown(cancel_futures=True)
+        for lane in lanes:
+            lane.close()
 
 
 class Lane:
@@ -87,10 +89,13 @@ class Lane:
         if error := json.loads(answer)["error"]:
             raise Bert4RecError(error)
 
-    def close(self) -> None:
-        """Stop it, in the middle of a training if need be."""
+    def stop(self) -> None:
+        """Ask it to end, in the middle of a training if need be."""
         self._process.terminate()
-        self._process.communicate()
+
+    def close(self) -> None:
+        with self._process:  # This waits for it.
+            pass
 
 
 def main() -> None:
