@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bert4rec.cli.process import SPINS
-from bert4rec.cores import usable_cores
+from bert4rec.machine import usable_cores
 
 TURNS, SECONDS = 7, 1.0
 NEIGHBOURS = (0, 1, usable_cores())

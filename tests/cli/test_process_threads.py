@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec import cores as cores_of_machine
+from bert4rec import machine
 from bert4rec.cli import process
 from bert4rec.cli.process import share_the_machine
-from bert4rec.cores import usable_cores
+from bert4rec.machine import usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_cores_are_counted_by_affinity_and_by_the_quota_of_a_container(
     affinity: int, quota: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
-    monkeypatch.setattr(cores_of_machine, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine, "QUOTA", tmp_path / "cpu.max")
     if quota:
         (tmp_path / "cpu.max").write_text(quota + "\n")
     assert usable_cores() == cores

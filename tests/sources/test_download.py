@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bert4rec.errors import DataError, NotFoundError
-from bert4rec.sources.download import TRIES, cache_folder, digest, download
+from bert4rec.machine import cache_folder
+from bert4rec.sources.download import TRIES, digest, download
 from tests.sources.file_server import FileServer, serving
 
 CONTENT = random.Random(1).randbytes(3_000_000)

@@ -296,7 +296,7 @@ class _Reader:
 
     def _named(self, name: str, local_copy: str | Path | None) -> _Read:
         from bert4rec.logs.log import encode
-        from bert4rec.sources.download import cache_folder
+        from bert4rec.machine import cache_folder
         from bert4rec.sources.named import open_source
 
         path = None if local_copy is None else Path(local_copy)

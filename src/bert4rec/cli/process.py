@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from bert4rec.cli.console import say
-from bert4rec.cores import usable_cores
+from bert4rec.machine import usable_cores
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_STOP = 4.5

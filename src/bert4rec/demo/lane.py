@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from bert4rec.cores import usable_cores
 from bert4rec.errors import Bert4RecError
+from bert4rec.machine import usable_cores
 
 SECONDS_BETWEEN_LOOKS = 0.2
 """How long Ctrl-C may go unnoticed."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 import time
 import urllib.error
 import urllib.request
@@ -21,11 +20,6 @@ Response = HTTPResponse | urllib.error.HTTPError
 _BLOCK = 1 << 20
 _TIMEOUT = 30.0
 """Seconds without data before a connection counts as broken."""
-
-
-def cache_folder() -> Path:
-    """Where downloaded files are kept: `$XDG_CACHE_HOME/bert4rec`, or `~/.cache/bert4rec`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert4rec"
 
 
 def download(

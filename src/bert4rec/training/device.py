@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 
 from bert4rec.errors import UsageError
+from bert4rec.machine import keep_compiled_code
 
 log = logging.getLogger("bert4rec")
 OWN_OVERHEAD = 3 << 29
@@ -72,6 +73,8 @@ def place(name: str = "auto") -> Placement:
 @cache
 def _settled(device: torch.device) -> Placement:
     """The fastest way to train there. Found out once in a process."""
+    if device.type == "cuda":
+        keep_compiled_code()
     half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     placement = Placement(device, torch.bfloat16 if half else None)
     if device.type == "cpu" or _is_well_known(device):

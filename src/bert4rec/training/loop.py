@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.kernels.support import has_triton, one, training_step
+from bert4rec.kernels.support import find_gradients, has_triton, training_step
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -311,7 +311,7 @@ class Loop:
     def _find_gradients(self) -> Tensor:
         with training_step():
             loss = self._loss(self._row[0])
-            loss.backward(one(loss.device).to(loss.dtype))
+            find_gradients(loss)
         return loss.detach()
 
     def _replay(self, ready: _Ready) -> None:

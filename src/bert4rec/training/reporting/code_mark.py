@@ -15,6 +15,7 @@ NEUTRAL = {
     "errors",
     "frames",
     "kernels/gpu",
+    "machine",
     "plotting",
     "data/leakage",
     "data/stats",
