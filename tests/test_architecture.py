@@ -12,7 +12,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OLDER = Path(__file__).parent / "older"
 """A dataset, a run and an exported model."""
 
-BASE = {"errors", "artefact", "frames", "extras", "progress"}
+BASE = {"errors", "artefact", "frames", "extras", "machine", "progress"}
 DATA = {*BASE, "plotting", "logs", "data"}
 LEARNING = {*DATA, "settings", "kernels", "models", "tasks", "evaluation"}
 MAY_IMPORT = {
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "frames": {"errors"},
     "pages": set(),
     "extras": {"errors"},
+    "machine": set(),
     "progress": set(),
     "logs": BASE,
     "data": {*BASE, "plotting", "logs"},
