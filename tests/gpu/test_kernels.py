@@ -216,6 +216,22 @@ def test_the_gradient_of_a_bias_is_summed_in_float32(
     torch.testing.assert_close(column_sums(x), x.float().sum(dim=0), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 3, 5), (77, 130, 24), (5000, 64, 256)])
+def test_gradients_of_narrow_maps_are_summed_in_float32(
+    rows: int, outputs: int, inputs: int, has_bias: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu.linear_triton import parameter_gradients
+
+    above, x = (randoms(rows, width, device=device, dtype=dtype, seed=width) for width in (outputs, inputs))
+    of_weight, of_bias = parameter_gradients(above, x, has_bias=has_bias)
+    assert_near(of_weight, above.float().T @ x.float(), dtype)
+    assert (of_bias is not None) == has_bias
+    if of_bias is not None:
+        assert_near(of_bias, above.float().sum(dim=0), dtype)
+
+
 def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.device) -> None:
     if device.type != "cuda":
         pytest.skip("products that sum in a wider dtype need a GPU")

@@ -70,10 +70,13 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from bert4rec.kernels.gpu.linear_triton import column_sums
+        from bert4rec.kernels.gpu.linear_triton import column_sums, is_narrow, parameter_gradients
 
         x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2).contiguous()
-        of_weight = torch.mm(rows.T, x.flatten(0, -2), out_dtype=torch.float32)
-        of_bias = column_sums(rows) if ctx.has_bias else None
+        rows, flat = gradient.flatten(0, -2).contiguous(), x.flatten(0, -2)
+        if is_narrow(weight):
+            of_weight, of_bias = parameter_gradients(rows, flat.contiguous(), has_bias=ctx.has_bias)
+        else:
+            of_weight = torch.mm(rows.T, flat, out_dtype=torch.float32)
+            of_bias = column_sums(rows) if ctx.has_bias else None
         return (rows @ weight).view_as(x), of_weight, of_bias, None, None

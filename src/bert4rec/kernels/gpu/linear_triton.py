@@ -1,4 +1,4 @@
-"""The kernel of `linear`: the gradient of a bias, for which torch takes several times as long."""
+"""The kernels of `linear`: gradients of parameters. For narrow maps libraries take several times as long."""
 
 import torch
 import triton
@@ -9,6 +9,10 @@ from bert4rec.kernels.gpu.launch_triton import Kernel
 from bert4rec.kernels.gpu.shared_triton import BUSY, summed
 
 ROWS, COLUMNS = 32, 128
+OUTPUTS = 64
+"""Of a map, that one program takes."""
+MOST_INPUTS, MOST_WEIGHTS = 256, 1 << 14
+"""Of a map that is narrow."""
 
 
 @Kernel
@@ -31,3 +35,57 @@ def column_sums(x: Tensor) -> Tensor:
     sums = torch.empty(parts, num_columns, device=x.device)
     _column_sums_kernel[(blocks, parts)](x, sums, num_rows, num_columns, ROWS, COLUMNS)
     return summed(sums)
+
+
+@Kernel
+def _weight_gradient_kernel(
+    gradient, x, sums, num_rows, rows_a_part,
+    OUT: tl.constexpr, IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """Some outputs and one part of the rows."""
+    output, channel = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS), tl.arange(0, IN_BLOCK)
+    part = tl.program_id(1)
+    of_weight = tl.zeros((OUTPUTS, IN_BLOCK), tl.float32)
+    of_bias = tl.zeros((ROWS, OUTPUTS), tl.float32)
+    behind = tl.minimum((part + 1) * rows_a_part, num_rows)
+    for start in range(part * rows_a_part, behind, ROWS):
+        row = (start + tl.arange(0, ROWS))[:, None]
+        above = tl.load(
+            gradient + row.to(tl.int64) * OUT + output[None, :],
+            mask=(row < behind) & (output[None, :] < OUT), other=0.0,
+        )  # fmt: skip
+        read = tl.load(
+            x + row.to(tl.int64) * IN + channel[None, :],
+            mask=(row < behind) & (channel[None, :] < IN),
+            other=0.0,
+        )
+        of_weight = tl.dot(tl.trans(above), read, of_weight, input_precision="ieee")
+        if HAS_BIAS:
+            of_bias += above.to(tl.float32)
+    mine = sums + part.to(tl.int64) * OUT * (IN + HAS_BIAS)
+    inside = (output[:, None] < OUT) & (channel[None, :] < IN)
+    tl.store(mine + output[:, None] * IN + channel[None, :], of_weight, mask=inside)
+    if HAS_BIAS:
+        tl.store(mine + OUT * IN + output, tl.sum(of_bias, axis=0), mask=output < OUT)
+
+
+def is_narrow(weight: Tensor) -> bool:
+    """Whether `parameter_gradients` is the faster way."""
+    return weight.shape[1] <= MOST_INPUTS and weight.numel() <= MOST_WEIGHTS
+
+
+def parameter_gradients(gradient: Tensor, x: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """Of weight and bias, in float32, from the gradient [R, O] of a map of x [R, I]."""
+    (num_rows, outputs), inputs = gradient.shape, x.shape[1]
+    blocks, row_blocks = triton.cdiv(outputs, OUTPUTS), triton.cdiv(num_rows, OUTPUTS)
+    parts = max(1, min(row_blocks, BUSY // 2 // blocks))
+    rows_a_part = OUTPUTS * triton.cdiv(row_blocks, parts)
+    parts = max(1, triton.cdiv(num_rows, rows_a_part))
+    sums = torch.empty(parts, outputs * (inputs + has_bias), device=x.device)
+    _weight_gradient_kernel[(blocks, parts)](
+        gradient, x, sums, num_rows, rows_a_part,
+        outputs, inputs, max(16, triton.next_power_of_2(inputs)), OUTPUTS, OUTPUTS, has_bias,
+    )  # fmt: skip
+    of_weight, of_bias = summed(sums).split((outputs * inputs, outputs * has_bias))
+    return of_weight.view(outputs, inputs), of_bias if has_bias else None
