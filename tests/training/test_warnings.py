@@ -130,6 +130,11 @@ def test_a_model_that_leads_is_told_how_far() -> None:
     )
 
 
+def test_a_model_that_is_behind_by_what_may_be_chance_is_given_no_advice() -> None:
+    standing = Standing.of("MRR", 0.247, Yardsticks(0.08, 0.25), tiny_config(), curve(6))
+    assert standing.hint == ""
+
+
 @pytest.mark.parametrize(
     ("value", "best_step", "model", "hint"),
     [

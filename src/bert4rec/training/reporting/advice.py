@@ -12,6 +12,8 @@ LATE = 0.9
 """Share of the steps after which a best validation suggests that more steps might have given more."""
 LAST_PART, RISE = 0.75, 1.05
 """Share of the steps after which little should be gained, for the learning rate falls to zero; and what is much."""
+ABREAST = 0.98
+"""Of what counting reaches: what is nearer to it may be chance, and needs no advice."""
 EARLY = 0.25
 """Share of the steps up to which a best validation shows that the model over-fits from then on."""
 
@@ -88,7 +90,7 @@ class Standing:
     popular: float
     following: float
     hint: str
-    """What to try next; empty if the model leads."""
+    """What to try next; empty unless the model is clearly behind."""
 
     @classmethod
     def of(
@@ -99,10 +101,10 @@ class Standing:
         config: RunConfig,
         validations: Sequence[Mapping[str, Any]],
     ) -> "Standing":
-        """With a hint by what its training shows, where it does not lead."""
-        leads = value > max(yardsticks.popular, yardsticks.following)
+        """With a hint by what its training shows, where it is clearly behind."""
+        keeps_up = value > ABREAST * max(yardsticks.popular, yardsticks.following)
         has_learned = value >= LEARNED * yardsticks.popular
-        hint = "" if leads else _what_to_try(config, validations, has_learned=has_learned)
+        hint = "" if keeps_up else _what_to_try(config, validations, has_learned=has_learned)
         return cls(metric, value, yardsticks.popular, yardsticks.following, hint)
 
     def __str__(self) -> str:
@@ -114,7 +116,7 @@ class Standing:
 
 
 def _what_to_try(config: RunConfig, validations: Sequence[Mapping[str, Any]], *, has_learned: bool) -> str:
-    """The one thing that is most likely to help a model that does not lead."""
+    """The one thing that is most likely to help a model that is behind."""
     training, best_step = config.training, _best_of(validations)["step"]
     assert training, "what is not trained stands where it stands"
     if is_rising(training, validations):
