@@ -272,7 +272,7 @@ class Load:
 
 
 def swap_folder(new: Path, current: Path) -> None:
-    """As `bert4rec export --overwrite` does it: two renames."""
+    """By two renames, as people do it."""
     current.rename(current.with_name(f"replaced-{new.name}"))
     new.rename(current)
 
