@@ -5,8 +5,9 @@ app        settings, and the table of operations
 asgi       the way of every HTTP request
 service    what each request does
 served_models, batcher    the model that answers, and its queue
-store, store_postgres     what users did
-schemas, problems, documents, counters    requests and responses, errors, descriptions, metrics
+event_reading             from the events of a request to those that are stored; they are kept by `bert4rec.store`
+schemas, event_schemas    requests and responses
+problems, documents, counters    errors, descriptions, metrics
 """
 
 from importlib.util import find_spec

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from bert4rec.errors import UsageError
-from bert4rec.service.store import Event, StoreError, StoreFullError
+from bert4rec.store.events import Event, Forgotten, StoreError, StoreFullError, find_conflicts
 
 if TYPE_CHECKING:
     import psycopg
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS bert4rec_events (
     event_type text,
     recommendation_id text);
 CREATE INDEX IF NOT EXISTS bert4rec_events_by_user ON bert4rec_events (user_id, timestamp, arrival)"""
-# One statement, so one round trip and one transaction, however many events.
+# One statement, so one round trip, however many events.
 INSERT = """
 INSERT INTO bert4rec_events (event_id, user_id, item_id, timestamp, event_type, recommendation_id)
 SELECT e, u, i, t, y, r
@@ -57,7 +57,15 @@ RETURNING event_id"""
 NEWEST = """
 SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
 FROM bert4rec_events WHERE user_id = %s ORDER BY timestamp DESC, arrival DESC LIMIT %s"""
+STORED = """
+SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
+FROM bert4rec_events WHERE event_id = ANY(%s)"""
 FORGET = "DELETE FROM bert4rec_events WHERE user_id = %s"
+REMOVE = "DELETE FROM bert4rec_events WHERE event_id = %s"
+TRACES = (
+    "No query finds the events any more. The database server's files, its write-ahead log and backups may hold them "
+    "until its VACUUM and its rotation of the log reuse the space."
+)
 
 
 class PostgresHistory:
@@ -86,21 +94,25 @@ class PostgresHistory:
         self._resting_until = 0.0
 
     def add(self, events: Sequence[Event]) -> list[bool]:
-        columns = [list(column) for column in zip(*events, strict=True)] or [[]] * len(Event._fields)
-        rows = self._call(lambda connection: connection.execute(INSERT, columns).fetchall())
-        new = {event_id for (event_id,) in rows}
-        flags = []
-        for event in events:
-            flags.append(event.event_id in new)
-            new.discard(event.event_id)  # the same id again, within this call
-        return flags
+        return self._call(lambda connection: _add(connection, events))
 
     def newest(self, user_id: str, limit: int) -> list[Event]:
         rows = self._call(lambda connection: connection.execute(NEWEST, (user_id, limit)).fetchall())
         return [Event._make(row) for row in reversed(rows)]
 
-    def forget(self, user_id: str) -> int:
-        return self._call(lambda connection: connection.execute(FORGET, (user_id,)).rowcount)
+    def query(self, statement: LiteralString, *values: object) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives."""
+        return self._call(lambda connection: connection.execute(statement, values).fetchall())
+
+    def forget(self, user_id: str) -> Forgotten:
+        return self._delete(FORGET, user_id)
+
+    def remove(self, event_id: str) -> Forgotten:
+        return self._delete(REMOVE, event_id)
+
+    def _delete(self, statement: LiteralString, of: str) -> Forgotten:
+        deleted = self._call(lambda connection: connection.execute(statement, (of,)).rowcount)
+        return Forgotten(deleted, TRACES if deleted else None)
 
     def interrupt(self) -> None:
         """Cuts the connections: calls that wait for one fail because it is closed."""
@@ -165,3 +177,21 @@ class PostgresHistory:
             self._opened.discard(connection)
             connection.close()
         self._threads.connection = None
+
+
+def _add(connection: "psycopg.Connection", events: Sequence[Event]) -> list[bool]:
+    """Add all events in one transaction, or none where an id is that of another event."""
+    columns = [list(column) for column in zip(*events, strict=True)] or [[]] * len(Event._fields)
+    with connection.transaction():
+        new = {event_id for (event_id,) in connection.execute(INSERT, columns).fetchall()}
+        is_new = []
+        for event in events:
+            is_new.append(event.event_id in new)
+            new.discard(event.event_id)  # the same id again, within this call
+        if not all(is_new):
+            repeated = [
+                event.event_id for event, is_first in zip(events, is_new, strict=True) if not is_first
+            ]
+            rows = connection.execute(STORED, (repeated,)).fetchall()
+            find_conflicts(events, is_new, {row[0]: Event._make(row) for row in rows})
+    return is_new
