@@ -10,6 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ PAGES_AT_ONCE = 2**13
 """Writers wait while so many pages are looked at: some hundredths of a second."""
 TRY_AGAIN_AFTER = 0.1
 WAIT_FOR_READERS = 0.2
+WAIT_FOR_OTHER_WRITERS = 3.0
+"""Seconds; only several workers that write to one file ever wait."""
+ATTEMPT_EVERY = 0.002
 TREE_PAGES = (2, 5, 10, 13)
 """First byte of a page that holds rows or entries of an index → such pages have a header and unused space."""
 INNER_PAGES = (2, 5)
@@ -87,6 +91,21 @@ def way_out(path: Path) -> str:
     )
 
 
+def begin(connection: sqlite3.Connection) -> None:
+    """Begin to write. Other writers are waited for in short steps: SQLite's own are so long that, among several workers
+    who write without pause, one may never get its turn."""
+    deadline = time.monotonic() + WAIT_FOR_OTHER_WRITERS
+    connection.execute("PRAGMA busy_timeout = 0")
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if kind_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(ATTEMPT_EVERY)
+
+
 def empty_log(connection: sqlite3.Connection) -> bool:
     """Move everything from the log into the file, and leave the log empty; False while somebody reads what is there."""
     (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -135,9 +154,8 @@ class Eraser:
     ) -> None:
         """`writing` is held by whoever writes in this process."""
         self._writing = writing
-        self._log = path.with_name(f"{path.name}-wal")
-        self._connection = connect()
-        self._connection.execute(f"PRAGMA busy_timeout = {round(WAIT_FOR_READERS * 1000)}")
+        self._connection, self._other_connection = connect(), connect()
+        self._other_connection.execute("PRAGMA busy_timeout = 20")
         # Closed with the store and not before: closing it takes away SQLite's locks on the file in this process.
         self._file = os.open(path, os.O_RDWR)
         self._asked = self._done = 0
@@ -169,6 +187,7 @@ class Eraser:
             self._news.notify_all()
         self._thread.join()
         self._connection.close()
+        self._other_connection.close()
         os.close(self._file)
 
     def _work(self) -> None:
@@ -195,37 +214,48 @@ class Eraser:
 
     def _try_once(self) -> bool:
         page_size = self._connection.execute("PRAGMA page_size").fetchone()[0]
-        with self._writing:  # what is in the log alone is in the file then
-            empty_log(self._connection)
-        pages = os.fstat(self._file).st_size // page_size
-        assert pages < MOST_PAGES
-        return all(self._erase_pages(first, page_size) for first in range(1, pages, PAGES_AT_ONCE))
+        first, is_last = 1, False
+        while not is_last:
+            with self._writing:
+                begin(self._connection)
+                try:
+                    # Nobody writes now. Once all of the log is in the file, nobody writes to the file either.
+                    if not self._is_all_in_file():
+                        return False
+                    pages = os.fstat(self._file).st_size // page_size
+                    assert pages < MOST_PAGES
+                    is_last = first + PAGES_AT_ONCE >= pages
+                    if self._overwrite_unused(first, page_size):
+                        os.fsync(self._file)
+                        # A commit makes all connections read the pages anew: none writes back what it had read before.
+                        self._connection.execute("PRAGMA user_version = 1")
+                        self._connection.execute("COMMIT")
+                finally:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+            first += PAGES_AT_ONCE
+        return self._empty_log()
 
-    def _erase_pages(self, first: int, page_size: int) -> bool:
-        """Empty the log, and overwrite the unused space of some pages, unless somebody keeps us from it.
+    def _is_all_in_file(self) -> bool:
+        """Move everything from the log into the file, unless somebody reads what is there."""
+        checkpoint = self._other_connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        is_busy, frames, moved = checkpoint
+        return not is_busy and frames == moved
 
-        Nobody else may write to the file meanwhile: writers are locked out, and of an empty log nothing is moved into
-        it. Readers never look at unused space. The commit in the end makes all connections read the pages anew, so
-        that none of them writes back what it had read before.
-        """
-        with self._writing:
-            if not empty_log(self._connection):
-                return False
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                if self._log.stat().st_size:  # another process was faster
-                    return False
-                if self._overwrite_unused(first, page_size):
-                    os.fsync(self._file)
-                    self._connection.execute("PRAGMA user_version = 1")
-                    self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-        return True
+    def _empty_log(self) -> bool:
+        deadline = time.monotonic() + WAIT_FOR_READERS
+        while time.monotonic() < deadline:
+            with self._writing, suppress(sqlite3.OperationalError):
+                if empty_log(self._other_connection):
+                    return True
+            time.sleep(ATTEMPT_EVERY)
+        return False
 
     def _overwrite_unused(self, first: int, page_size: int) -> bool:
-        """Whether there was something to overwrite. Page 1, which holds the schema alone, is never among the pages."""
+        """Overwrite the unused space of some pages, at which readers never look; whether there was any.
+
+        Page 1, which holds the schema alone, is never among the pages.
+        """
         content = os.pread(self._file, PAGES_AT_ONCE * page_size, first * page_size)
         pages = np.frombuffer(content, np.uint8).reshape(-1, page_size)
         kind, cells, end = (

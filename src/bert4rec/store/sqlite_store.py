@@ -14,7 +14,9 @@ from threading import Lock
 from bert4rec.errors import DataError, UsageError
 from bert4rec.store.events import Event, Forgotten, StoreError, StoreFullError, find_conflicts
 from bert4rec.store.sqlite_files import (
+    WAIT_FOR_OTHER_WRITERS,
     Eraser,
+    begin,
     create_private,
     empty_log,
     find_damage,
@@ -50,8 +52,6 @@ SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
 FROM bert4rec_events WHERE user_id = ? ORDER BY timestamp DESC, arrival DESC LIMIT ?"""
 FORGET = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE user_id = ? LIMIT ?)"
 REMOVE = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE event_id = ? LIMIT ?)"
-WAIT_FOR_OTHER_WRITERS = 3.0
-"""Seconds; only several workers that write to one SQLite file ever wait."""
 WAIT_FOR_ERASURE = 1.0
 SHORT_OF_SPACE = 8 * 2**20
 """Bytes. With less left on the disk, the log is emptied after every commit, so that it takes no room from events."""
@@ -130,7 +130,7 @@ class SQLiteHistory:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._writing:
-            self._writer.execute("BEGIN IMMEDIATE")
+            begin(self._writer)
             try:
                 yield self._writer
                 self._writer.execute("COMMIT")
@@ -212,7 +212,6 @@ class SQLiteHistory:
         with self._writing, suppress(sqlite3.Error):
             self._writer.execute("PRAGMA busy_timeout = 100")
             empty_log(self._writer)
-        self._writer.execute(f"PRAGMA busy_timeout = {round(WAIT_FOR_OTHER_WRITERS * 1000)}")
 
     def interrupt(self) -> None:
         self._reader.interrupt()
