@@ -130,7 +130,7 @@ def test_while_somebody_reads_what_was_there_the_answer_says_so_and_it_is_erased
     with reader(path) as process:
         deleted, traces = store.forget(user_name(3))
         assert deleted
-        assert traces and "until that is over" in traces
+        assert traces and "waits for whoever still reads" in traces
         assert store.newest(user_name(3), 10) == []
         assert store.add([event(99_999)]) == [True], "writing goes on"
         process.communicate(timeout=PATIENCE)

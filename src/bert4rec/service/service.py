@@ -95,7 +95,7 @@ class Service:
         if isinstance(request, api.ByHistory):
             source, history = "request", request.history
         else:
-            source, history = "store", [event.item_id for event in await self._newest(request.user_id)]
+            source, history = "store", await self._items_of(request.user_id)
         content = await self._recommend(
             history,
             request.k,
@@ -250,10 +250,17 @@ class Service:
         forgotten: Forgotten = await self._ask_store(self._deletions, call, "delete")
         return forgotten._asdict()
 
-    async def _newest(self, user_id: str, limit: int = api.MAX_HISTORY) -> list[Event]:
+    async def _newest(self, user_id: str, limit: int) -> list[Event]:
         call = partial(self._with_store, "read", self.store.newest, user_id, limit)
         events: list[Event] = await self._ask_store(self._reads, call, "read")
         return events
+
+    async def _items_of(self, user_id: str) -> list[str]:
+        """As many of the newest as a model looks at, and before them all others, which are not recommended again."""
+        limit = max(api.MAX_HISTORY, self.versions.current.recommender.max_history)
+        call = partial(self._with_store, "read", self.store.items_of, user_id, limit)
+        items: list[str] = await self._ask_store(self._reads, call, "read")
+        return items
 
     async def _ask_store(self, lane: Batcher[Any, Any], question: object, what: str) -> Any:
         try:

@@ -5,7 +5,8 @@ counts, the same event again is a duplicate, and another one with the same id is
 by timestamp, and by arrival where timestamps are equal.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,10 @@ class Event(NamedTuple):
     """Microseconds since 1970."""
     event_type: str | None = None
     recommendation_id: str | None = None
+
+
+Action = tuple[str, str, int]
+"""User, item and microseconds since 1970: what a log knows of an event."""
 
 
 class Forgotten(NamedTuple):
@@ -62,6 +67,22 @@ class HistoryStore(Protocol):
     def newest(self, user_id: str, limit: int) -> list[Event]:
         """The user's last events, oldest first."""
 
+    def items_of(self, user_id: str, limit: int) -> list[str]:
+        """The items of a user's whole history: those of the last `limit` events in their order, oldest first, and
+        before them once each all others."""
+
+    def add_missing(self, actions: Sequence[Action], first_id: str) -> int:
+        """Add whole histories, sorted by user, without what is already there; how many actions that is.
+
+        Their event ids are `first_id` and numbers behind it.
+        """
+
+    def all_events(self, at_once: int) -> Iterator[list[Event]]:
+        """All events, in the order of their arrival."""
+
+    def prune(self, before: int) -> Forgotten:
+        """Remove all events before a moment, in microseconds since 1970."""
+
     def forget(self, user_id: str) -> Forgotten:
         """Remove all events of a user. Their ids may be used again."""
 
@@ -94,6 +115,26 @@ def open_store(url: str) -> HistoryStore:
         f"`store`: {found} is not a known address. Expected sqlite:///history.db (in this folder), "
         "sqlite:////var/lib/history.db (absolute) or postgresql://user@host/database."
     )
+
+
+def whole_history(newest: Sequence[str], others: Sequence[str]) -> list[str]:
+    """What `HistoryStore.items_of` gives, of the newest items, oldest first, and all items in any order."""
+    recent = set(newest)
+    return [*(item for item in others if item not in recent), *newest]
+
+
+def missing_actions(actions: Sequence[Action], stored: Iterable[Action]) -> Sequence[Action]:
+    """The actions that are not stored yet. Where a user did the same twice in a moment, both count."""
+    left = Counter(stored)
+    if not left:
+        return actions
+    missing = []
+    for action in actions:
+        if left[action] > 0:
+            left[action] -= 1
+        else:
+            missing.append(action)
+    return missing
 
 
 def find_conflicts(events: Sequence[Event], is_new: Sequence[bool], stored: dict[str, Event]) -> None:

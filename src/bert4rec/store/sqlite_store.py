@@ -12,7 +12,16 @@ from pathlib import Path
 from threading import Lock
 
 from bert4rec.errors import DataError, UsageError
-from bert4rec.store.events import Event, Forgotten, StoreError, StoreFullError, find_conflicts
+from bert4rec.store.events import (
+    Action,
+    Event,
+    Forgotten,
+    StoreError,
+    StoreFullError,
+    find_conflicts,
+    missing_actions,
+    whole_history,
+)
 from bert4rec.store.sqlite_files import (
     WAIT_FOR_OTHER_WRITERS,
     Eraser,
@@ -50,18 +59,28 @@ FROM bert4rec_events WHERE event_id = ?"""
 NEWEST = """
 SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
 FROM bert4rec_events WHERE user_id = ? ORDER BY timestamp DESC, arrival DESC LIMIT ?"""
+ITEMS = "SELECT DISTINCT item_id FROM bert4rec_events WHERE user_id = ?"
+ACTIONS = "SELECT user_id, item_id, timestamp FROM bert4rec_events WHERE user_id BETWEEN ? AND ?"
+NEXT = """
+SELECT arrival, event_id, user_id, item_id, timestamp, event_type, recommendation_id
+FROM bert4rec_events WHERE arrival > ? ORDER BY arrival LIMIT ?"""
+PRUNE = "DELETE FROM bert4rec_events WHERE arrival BETWEEN ? AND ? AND timestamp < ?"
+LAST = "SELECT coalesce(max(arrival), 0) FROM bert4rec_events"
 FORGET = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE user_id = ? LIMIT ?)"
 REMOVE = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE event_id = ? LIMIT ?)"
-WAIT_FOR_ERASURE = 1.0
+WAIT_FOR_ERASURE = 2.5
+"""Seconds; a store of ten million events takes less than two."""
 SHORT_OF_SPACE = 8 * 2**20
 """Bytes. With less left on the disk, the log is emptied after every commit, so that it takes no room from events."""
 RESERVE = 2**18
 """Bytes that are left for deleting, which needs room for the pages it changes."""
+ROWS_AT_ONCE = 20_000
+"""How many rows are looked at in one transaction of a large deletion."""
 FEW = 4
 """How many events are deleted in one transaction where there is hardly any room."""
 LATER = (
-    "Somebody still reads the store as it was before: the store's files may hold the events until that is over. "
-    "They are erased then, and the log says so."
+    "The store's files may hold something of them for a while: erasing waits for whoever still reads the store as it "
+    "was. The service's log says when it is done; a command leaves it to the next process that opens the store."
 )
 NOW_DAMAGED = "its file is damaged"
 
@@ -179,6 +198,44 @@ class SQLiteHistory:
             rows = self._reader.execute(NEWEST, (user_id, limit)).fetchall()
         return [Event._make(row) for row in reversed(rows)]
 
+    def items_of(self, user_id: str, limit: int) -> list[str]:
+        newest = [event.item_id for event in self.newest(user_id, limit)]
+        if len(newest) < limit:
+            return newest
+        with self._translated_errors():
+            return whole_history(newest, [item for (item,) in self._reader.execute(ITEMS, (user_id,))])
+
+    def add_missing(self, actions: Sequence[Action], first_id: str) -> int:
+        with self._translated_errors():
+            if free_bytes(self.path) < RESERVE:
+                raise StoreFullError("the disk of the history store is full")
+            with self._transaction() as connection:
+                # In the same transaction, so that nobody adds one of them meanwhile.
+                stored = connection.execute(ACTIONS, (actions[0][0], actions[-1][0]))
+                missing = missing_actions(actions, stored)
+                connection.executemany(
+                    INSERT, ((f"{first_id}-{n}", *action, None, None) for n, action in enumerate(missing))
+                )
+        return len(missing)
+
+    def all_events(self, at_once: int) -> Iterator[list[Event]]:
+        arrival = 0
+        with self._translated_errors():
+            while rows := self._reader.execute(NEXT, (arrival, at_once)).fetchall():
+                yield [Event._make(row[1:]) for row in rows]
+                arrival = rows[-1][0]
+
+    def prune(self, before: int) -> Forgotten:
+        """A part of the file at a time, so that others can write in between."""
+        deleted = 0
+        with self._translated_errors():
+            (last,) = self._reader.execute(LAST).fetchone()
+            for first in range(0, last + 1, ROWS_AT_ONCE):
+                with self._transaction() as connection:
+                    found = connection.execute(PRUNE, (first, first + ROWS_AT_ONCE - 1, before))
+                    deleted += found.rowcount
+        return self._erased(deleted)
+
     def forget(self, user_id: str) -> Forgotten:
         return self._delete(FORGET, user_id)
 
@@ -194,6 +251,9 @@ class SQLiteHistory:
                 if not is_full(error):
                     raise
                 deleted = self._delete_few_by_few(statement, of)
+        return self._erased(deleted)
+
+    def _erased(self, deleted: int) -> Forgotten:
         is_erased = self._eraser.erase(patience=WAIT_FOR_ERASURE)
         return Forgotten(deleted, None if is_erased else LATER)
 

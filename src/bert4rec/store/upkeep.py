@@ -1,10 +1,13 @@
 """What an operator does with a store: see whether it is sound, copy it."""
 
+import re
 import sqlite3
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.logs.times import parse_moment
 from bert4rec.store.events import StoreError
 from bert4rec.store.sqlite_files import copy_database, find_damage, is_damage, reason_of, way_out
 
@@ -61,6 +64,15 @@ def back_up(store: str, target: Path, *, overwrite: bool = False) -> int:
             "A PostgreSQL database is copied by its own tools: pg_dump -t bert4rec_events DATABASE."
         )
     return copy_database(path, target, overwrite=overwrite)
+
+
+def moment_before(age: str) -> int:
+    """`90d`, `12w`, `2y` or a date, as microseconds since 1970."""
+    found = re.fullmatch(r"(\d+)\s*([hdwy])", age.strip())
+    if found is None:
+        return parse_moment(age)
+    hours = int(found[1]) * {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}[found[2]]
+    return time.time_ns() // 1000 - hours * 3_600_000_000
 
 
 def sqlite_file(store: str) -> Path | None:
