@@ -95,7 +95,7 @@ class Service:
         if isinstance(request, api.ByHistory):
             source, history = "request", request.history
         else:
-            source, history = "store", await self._items_of(request.user_id)
+            source, history = "store", await self._items_of(request.user_id, request.exclude_seen)
         content = await self._recommend(
             history,
             request.k,
@@ -255,9 +255,12 @@ class Service:
         events: list[Event] = await self._ask_store(self._reads, call, "read")
         return events
 
-    async def _items_of(self, user_id: str) -> list[str]:
-        """As many of the newest as a model looks at, and before them all others, which are not recommended again."""
-        limit = max(api.MAX_HISTORY, self.versions.current.recommender.max_history)
+    async def _items_of(self, user_id: str, exclude_seen: bool | None) -> list[str]:
+        """As many of the newest as a model looks at; before them all others, if these are not recommended again."""
+        recommender = self.versions.current.recommender
+        limit = max(api.MAX_HISTORY, recommender.max_history)
+        if not (recommender.exclude_seen if exclude_seen is None else exclude_seen):
+            return [event.item_id for event in await self._newest(user_id, limit)]
         call = partial(self._with_store, "read", self.store.items_of, user_id, limit)
         items: list[str] = await self._ask_store(self._reads, call, "read")
         return items
