@@ -1,16 +1,27 @@
 """Folders are whole or not there, and damage is named."""
 
 import json
+import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from bert4rec.api.runs import load
 from bert4rec.artefact import held, new_folder, read_manifest, verify_files, write_manifest, wrong_folder
 from bert4rec.cli.options import as_options
+from bert4rec.cli.prepare_command import stats_command
 from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.training.run import Run
+
+OLDER = Path(__file__).parent / "older"
+"""A dataset, runs and an exported model."""
 
 
 def write(target: Path, text: str = "content", **options: bool) -> None:
@@ -251,3 +262,48 @@ def test_a_folder_in_the_place_of_another_is_told_which_command_wants_what(
     error = wrong_folder(Path(path), *kinds)
     assert as_options(str(error)) == f"{path} {told}"
     assert error.exit_code == code
+
+
+def flipped(content: bytes, rng: random.Random) -> bytes:
+    """With one bit that is not as it was."""
+    damaged = bytearray(content)
+    damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
+
+
+OPEN: dict[str, Callable[[Path], object]] = {
+    "dataset/dataset.json": lambda folder: stats_command(folder, json=True),
+    "bert4rec/run.json": lambda folder: load(folder).recommend([1006]),
+    "bert4rec/config.json": Run.open,
+    "model/model.json": lambda folder: load(folder).recommend([1006]),
+}
+"""Manifest → what somebody does with its folder."""
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_no_flipped_bit_of_a_manifest_is_loaded_or_ends_in_a_traceback(name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(OLDER / Path(name).parent, tmp_path / "folder")
+    manifest = Path(name).name.replace("config", "run")
+    write_manifest(folder, manifest, json.loads((folder / manifest).read_text()))
+    path = folder / Path(name).name
+    OPEN[name](folder)
+    content, rng = path.read_bytes(), random.Random(1)
+    for _ in range(400):
+        path.write_bytes(flipped(content, rng))
+        with pytest.raises(DataError, match=re.escape(path.name)):
+            OPEN[name](folder)
+
+
+@pytest.mark.parametrize("name", ["dataset/dataset.json", "bert4rec/run.json", "model/model.json"])
+def test_of_an_older_manifest_without_a_seal_no_flipped_bit_ends_in_a_traceback(
+    name: str, tmp_path: Path
+) -> None:
+    """Some are loaded, such as one in the name of the data: nothing tells that it is not the right one."""
+    folder = shutil.copytree(OLDER / Path(name).parent, tmp_path / "folder")
+    path, rng = folder / Path(name).name, random.Random(2)
+    content = path.read_bytes()
+    OPEN[name](folder)
+    for _ in range(300):
+        path.write_bytes(flipped(content, rng))
+        with suppress(DataError):
+            OPEN[name](folder)

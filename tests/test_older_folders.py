@@ -90,6 +90,7 @@ def without(path: Path, *names: str) -> None:
     content = json.loads(path.read_text())
     for name in names:
         content.pop(name)
+    content.pop("sha256", None)
     content.get("counts", {}).pop("duplicates", None)
     path.write_text(json.dumps(content))
 

@@ -306,6 +306,24 @@ def test_a_run_reads_as_one_line(dataset: Dataset, tmp_path: Path) -> None:
     assert repr(gone) == f"<Run '{run.path}': bert4rec on {dataset.name}>"
 
 
+@pytest.mark.parametrize("left", [[], [".config.json.unfinished-12ab34cd"]])
+def test_resuming_where_a_kill_left_nothing_to_resume_begins(
+    dataset: Dataset, tmp_path: Path, left: list[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in left:
+        (folder / name).write_text("{")
+    run = train(dataset, folder, settings=TINY, seed=5, resume=True, device="cpu")
+    assert run.plan.seed == 5
+    assert not run.result["lines"][0]["resumed"]
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("precious")
+    with pytest.raises(NotFoundError, match="is not a run"):
+        train(dataset, tmp_path / "mine", settings=TINY, resume=True)
+
+
 def test_a_folder_that_is_in_use_is_never_written_to_unless_told(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("precious")

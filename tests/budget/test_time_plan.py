@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
-from bert4rec.training.plan import Plan
+from bert4rec.training.plan import Plan, flat
 from bert4rec.training.reporting.forecast import Costs
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
@@ -223,5 +224,19 @@ def test_minutes_must_be_a_number_above_zero(dataset: Dataset, minutes: float) -
 
 
 def test_a_run_that_goes_on_keeps_what_was_planned(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="keeps the settings of the run"):
-        bert4rec.train(dataset, tmp_path, minutes=5, resume=True)
+    """The time that it may take counts when it begins; the same call goes on with it."""
+
+    def stop(status: bert4rec.TrainingStatus) -> bool:
+        return status.step > 0
+
+    folder = tmp_path / "run"
+    same: dict[str, Any] = {
+        "settings": flat(SETTINGS[DEFAULT_MODEL]),
+        "minutes": 5,
+        "resume": True,
+        "device": "cpu",
+    }
+    with pytest.raises(KeyboardInterrupt):
+        bert4rec.train(dataset, folder, **same, callback=stop)
+    planned = Plan.load(folder)
+    assert bert4rec.train(dataset, folder, **same).plan == planned

@@ -266,7 +266,7 @@ def broken_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("train DATA -o BEGUN --resume --no-refit", 2, "which has --refit; found --no-refit."),
         ("train DATA -o BEGUN --resume --set model.dim=8", 2, "which has --set model.dim=16; found --set"),
         ("train DATA -o BEGUN --resume --overwrite", 2, "--resume and --overwrite cannot be used together."),
-        ("train DATA -o NEW --resume", 4, "has no config.json: this is not a run"),
+        ("train DATA -o DATA --resume", 4, "has no config.json: this is not a run"),
         ("train DATA -o NEW --seed -1", 2, 'Invalid value "-1" for --seed. Must be >= 0.'),
         (f"train DATA -o NEW --seed {2**63}", 2, "for --seed. Must be < "),
         ("tune NOWHERE -o NEW", 4, "nowhere does not exist; expected a dataset"),

@@ -408,6 +408,39 @@ def test_a_folder_that_is_not_ours_is_neither_read_nor_removed(shop: Recommender
     assert (request.parts / "000000.parquet").read_text() == "precious"
 
 
+def test_of_two_that_write_one_file_the_second_is_told_at_once(shop: Recommender, tmp_path: Path) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
+
+    def try_too(done: int, total: int | None) -> None:
+        program = f"""
+from pathlib import Path
+from bert4rec.errors import UsageError
+from bert4rec.recommend.bulk import Request
+try:
+    Request(Path({str(request.source)!r}), Path({str(request.target)!r})).check_target(overwrite=True)
+except UsageError as error:
+    print(error)
+"""
+        told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert told.stdout.startswith(f"Another process is writing {request.target}. Wait for it"), told
+        for overwrite in (False, True):
+            with pytest.raises(UsageError, match=r"Another process is writing .*out\.parquet"):
+                recommend_file(shop, request, overwrite=overwrite)
+
+    recommend_file(shop, request, progress=try_too)
+    assert pl.read_parquet(request.target).rows() == expected(shop)
+
+
+def test_what_a_kill_left_half_written_is_removed(shop: Recommender, tmp_path: Path) -> None:
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", users_per_part=2)
+    leave_parts(shop, request)
+    (request.parts / ".000007.parquet.unfinished-12ab34cd").write_text("half")
+    (tmp_path / ".out.parquet.unfinished-12ab34cd").write_text("half")
+    (tmp_path / ".out.parquet.parts.replaced-12ab34cd").mkdir()
+    assert recommend_file(shop, request).resumed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.parquet", "out.parquet"]
+
+
 def test_parts_are_removed_all_at_once(
     shop: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

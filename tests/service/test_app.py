@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from bert4rec.artefact import write_manifest
 from bert4rec.errors import DataError
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.app import create_app
@@ -157,12 +159,49 @@ def test_sample_users_come_with_the_model(exported_model: Path, tmp_path: Path) 
 # What is kept
 
 
-def test_events_are_accepted_once_and_unknown_items_are_rejected_one_by_one(client: TestClient) -> None:
-    answer = post_events(
-        client, event("e1"), event("e1", item="i2"), event("e2", item="unheard-of"), event("e3")
-    )
-    assert answer == {"accepted": 2, "duplicates": 1, "rejected": [{"index": 2, "code": "unknown_item"}]}
-    assert post_events(client, event("e3"))["duplicates"] == 1
+def test_events_are_accepted_once_and_those_on_unknown_items_too(client: TestClient) -> None:
+    new = event("e2", item="unheard-of", at="2026-01-02T00:00:00Z")
+    answer = post_events(client, event("e1"), event("e1"), new, {**new, "event_id": "e3", "item_id": 17})
+    assert answer == {"accepted": 3, "duplicates": 1, "rejected": [], "unknown_items": ["unheard-of", 17]}
+    assert post_events(client, new)["duplicates"] == 1
+    events = client.get("/v1/users/u1/history").json()["events"]
+    assert [each["item_id"] for each in events] == ["i1", "unheard-of", "17"]
+    context = client.post("/v1/recommend", json={"user_id": "u1"}).json()["context"]
+    assert context == {"source": "store", "used": 1, "unknown_items": ["unheard-of", "17"]}
+
+
+def test_an_item_counts_as_soon_as_a_model_knows_it(exported_model: Path, tmp_path: Path) -> None:
+    """Both ways of writing 61, which the first model does not know, and the second does."""
+    first = variant(exported_model, tmp_path / "first", "1", whole_numbers=True)
+    with TestClient(create_app(settings_for(first, tmp_path))) as client:
+        sent = [event("e1", item="61"), event("e2", item=" 61.0 ")]
+        assert post_events(client, *sent)["unknown_items"] == ["61"]
+    second = variant(first, tmp_path / "second", "2")
+    catalogue = json.loads((second / "catalogue.json").read_text())
+    catalogue["ids"][4] = "61"
+    (second / "catalogue.json").write_text(json.dumps(catalogue))
+    write_manifest(second, "model.json", json.loads((second / "model.json").read_text()))
+    with TestClient(create_app(settings_for(second, tmp_path))) as client:
+        answer = client.post("/v1/recommend", json={"user_id": "u1"}).json()
+        assert answer["context"] == {"source": "store", "used": 2, "unknown_items": []}
+        assert post_events(client, *sent)["duplicates"] == 2
+
+
+def test_another_event_with_a_used_id_is_a_conflict_that_keeps_nothing(client: TestClient) -> None:
+    post_events(client, event("e1"))
+    body = {"events": [event("e2"), event("far", at="9999-01-01T00:00:00Z"), event("e1", item="i2")]}
+    problem = assert_problem(client.post("/v1/events", json=body), 409, "event_conflict")
+    assert [each["field"] for each in problem["errors"]] == ["events.2.event_id"]
+    assert len(client.get("/v1/users/u1/history").json()["events"]) == 1
+    assert post_events(client, event("e2"), event("e1"))["accepted"] == 1
+
+
+def test_one_event_can_be_deleted(client: TestClient) -> None:
+    post_events(client, event("a/b"), event("e2"))
+    assert client.delete("/v1/events/a%2Fb").json() == {"deleted": 1, "traces": None}
+    assert client.delete("/v1/events/a%2Fb").json() == {"deleted": 0, "traces": None}
+    (kept,) = client.get("/v1/users/u1/history").json()["events"]
+    assert kept["event_id"] == "e2"
 
 
 def test_a_history_comes_back_in_order_and_can_be_deleted(client: TestClient) -> None:
@@ -177,27 +216,54 @@ def test_a_history_comes_back_in_order_and_can_be_deleted(client: TestClient) ->
     assert [each["event_id"] for each in client.get("/v1/users/u1/history?limit=1").json()["events"]] == [
         "e2"
     ]
-    assert client.delete("/v1/users/u1/history").json() == {"deleted": 2}
+    assert client.delete("/v1/users/u1/history").json() == {"deleted": 2, "traces": None}
     assert client.get("/v1/users/u1/history").json() == {"events": []}
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"),
+    ("number", "unit", "moment"),
     [
-        (1767225600, "2026-01-01T00:00:00Z"),
-        (1767225600.5, "2026-01-01T00:00:00.500000Z"),
-        (1767225600123, "2026-01-01T00:00:00.123000Z"),
-        (1767225600123456, "2026-01-01T00:00:00.123456Z"),
-        (1767225600123456789, "2026-01-01T00:00:00.123456Z"),
-        (17, "1970-01-01T00:00:17Z"),
+        (1767225600, "seconds", "2026-01-01T00:00:00Z"),
+        (1767225600.5, "seconds", "2026-01-01T00:00:00.500000Z"),
+        (1767225600123, "milliseconds", "2026-01-01T00:00:00.123000Z"),
+        (1767225600123456, "microseconds", "2026-01-01T00:00:00.123456Z"),
+        (1767225600123456789, "nanoseconds", "2026-01-01T00:00:00.123456Z"),
+        (17, "seconds", "1970-01-01T00:00:17Z"),
+        (17, "milliseconds", "1970-01-01T00:00:00.017000Z"),
+        (-86400, "seconds", "1969-12-31T00:00:00Z"),
+        ("2026-01-31T12:00:00+02:00", "seconds", "2026-01-31T10:00:00Z"),
     ],
 )
-def test_a_moment_may_be_a_number_since_1970_in_any_unit(
-    client: TestClient, number: float, moment: str
+def test_a_moment_may_be_a_number_since_1970_in_the_unit_that_the_request_names(
+    client: TestClient, number: float | str, unit: str, moment: str
 ) -> None:
-    post_events(client, {**event("e1"), "timestamp": number})
+    body = {"time_unit": unit, "events": [{**event("e1"), "timestamp": number}]}
+    assert client.post("/v1/events", json=body).json()["accepted"] == 1
     (kept,) = client.get("/v1/users/u1/history").json()["events"]
     assert kept["timestamp"] == moment
+
+
+def test_what_lies_more_than_a_day_ahead_and_what_is_no_time_is_rejected_one_by_one(
+    client: TestClient,
+) -> None:
+    def ahead(**by: float) -> float:
+        return (datetime.now(UTC) + timedelta(**by)).timestamp()
+
+    times = [ahead(hours=23), ahead(hours=25), 1e300, -1e300, ahead(days=365), "2026-01-31T12:00:00Z", 10**15]
+    events = [{**event(f"e{place}"), "timestamp": each} for place, each in enumerate(times)]
+    answer = client.post("/v1/events", json={"time_unit": "seconds", "events": events}).json()
+    assert answer["accepted"] == 2
+    assert [(each["index"], each["code"]) for each in answer["rejected"]] == [
+        (1, "future_timestamp"),
+        (2, "invalid_timestamp"),
+        (3, "invalid_timestamp"),
+        (4, "future_timestamp"),
+        (6, "invalid_timestamp"),
+    ]
+    later = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    assert post_events(client, event("e9", at=later))["rejected"] == [
+        {"index": 0, "code": "future_timestamp"}
+    ]
 
 
 @pytest.mark.parametrize("six", [6, 6.0, "6", " 6 ", "6.0"])
@@ -211,7 +277,7 @@ def test_ids_may_be_numbers_wherever_they_stand(exported_model: Path, tmp_path: 
         "event_id": number,
         "user_id": number,
         "item_id": six,
-        "timestamp": 1767225600,
+        "timestamp": "2026-01-01T00:00:00Z",
         "event_type": number,
     }
     with TestClient(create_app(settings_for(model, tmp_path))) as client:
@@ -272,11 +338,11 @@ def test_unknown_ids_come_back_as_the_model_reports_them(
     assert list(map(str, expected.unknown_items)) == ["999", "998", "nobody", "7"]
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
-def test_moments_at_the_edge_of_the_calendar_come_back(client: TestClient, moment: str) -> None:
-    post_events(client, event("e1", at=moment))
+def test_moments_at_the_edge_of_the_calendar_come_back_or_are_rejected(client: TestClient) -> None:
+    first, last = event("e1", at="0001-01-01T00:00:00+14:00"), event("e2", at="9999-12-31T23:59:59-12:00")
+    assert post_events(client, first, last)["rejected"] == [{"index": 1, "code": "future_timestamp"}]
     (kept,) = client.get("/v1/users/u1/history").json()["events"]
-    assert kept["timestamp"][:4] == moment[:4]
+    assert kept["timestamp"][:4] == "0001"
 
 
 # What is refused
@@ -313,8 +379,17 @@ LONG = "x" * 257
         ("/v1/events", {"events": [event("e", at="2026-01-01T00:00:00")]}, "events.0.timestamp"),
         *(
             ("/v1/events", {"events": [{**event("e"), "timestamp": moment}]}, "events.0.timestamp")
-            for moment in (-17, 1e10, 1e300, True, None)
+            for moment in (1767225600, "1767225600", "-17", "1767225600.5", "2026", "20260131", True, None)
         ),
+        *(
+            (
+                "/v1/events",
+                {"time_unit": "seconds", "events": [{**event("e"), "timestamp": moment}]},
+                "events.0.timestamp",
+            )
+            for moment in ("1767225600", "2026-01-01T00:00:00", True, None)
+        ),
+        ("/v1/events", {"time_unit": "hours", "events": []}, "time_unit"),
         ("/v1/events", {"events": [event(LONG)]}, "events.0.event_id"),
     ],
 )
@@ -455,7 +530,7 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
     client.post("/v1/rank", json={"history": [], "items": ["i1"]})
     client.get("/v1/items/who/similar")
     client.get("/nowhere")
-    post_events(client, event("e1"), event("e1"), event("e2", item="who"))
+    post_events(client, event("e1"), event("e1"), event("e2", at="9999-01-01T00:00:00Z"))
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     assert "__" not in response.text

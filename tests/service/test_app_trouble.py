@@ -17,8 +17,10 @@ from bert4rec.service import served_models as models_module
 from bert4rec.service import service as service_module
 from bert4rec.service.app import Settings, create_app
 from bert4rec.service.served_models import TopItems
+from bert4rec.store import sqlite_store
 from tests.service.application import assert_problem, event, post_events, settings_for
 from tests.service.postgres import Postgres
+from tests.store.test_sqlite_files import reader
 
 
 class Poisoned(Recommender):
@@ -189,3 +191,43 @@ def test_a_store_that_hangs_is_logged_and_keeps_nobody_from_stopping(
         assert_problem(client.get("/v1/users/u1/history"), 503, "deadline_exceeded")
         assert "fail: the history store does not respond in time" in caplog.text
     assert "requests that wait for it are abandoned" in caplog.text
+
+
+def test_reads_do_not_wait_for_somebody_who_is_being_forgotten(
+    exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which waits in turn for another process that reads the store as it was."""
+    monkeypatch.setattr(sqlite_store, "WAIT_FOR_ERASURE", 4.0)
+    with (
+        TestClient(create_app(settings_for(exported_model, tmp_path))) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        post_events(client, event("e1"), event("e2", user="u2"))
+        with reader(tmp_path / "history.db"):
+            forgetting = pool.submit(client.delete, "/v1/users/u1/history")
+            while client.get("/v1/users/u1/history").json()["events"]:
+                pass
+            assert len(client.get("/v1/users/u2/history").json()["events"]) == 1
+            assert post_events(client, event("e3"))["accepted"] == 1
+            assert not forgetting.done()
+        answer = forgetting.result().json()
+        assert (answer["deleted"], answer["traces"]) == (1, None), "the reader has left in time"
+
+
+def test_a_conflict_concerns_the_request_that_has_it_and_no_other(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    """Also where many requests share a commit."""
+    with (
+        TestClient(create_app(settings_for(exported_model, tmp_path))) as client,
+        ThreadPoolExecutor(16) as pool,
+    ):
+        post_events(client, event("used"))
+
+        def post(number: int) -> int:
+            events = [event(f"e{number}"), event("used", item="i2" if number % 4 == 0 else "i1")]
+            return client.post("/v1/events", json={"events": events}).status_code
+
+        statuses = list(pool.map(post, range(200)))
+        assert statuses == [409 if number % 4 == 0 else 202 for number in range(200)]
+        assert len(client.get("/v1/users/u1/history").json()["events"]) == 151

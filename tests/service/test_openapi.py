@@ -20,6 +20,7 @@ OPERATIONS = [
     ("GET", "/v1/items"),
     ("GET", "/v1/samples"),
     ("POST", "/v1/events"),
+    ("DELETE", "/v1/events/{event_id}"),
     ("GET", "/v1/users/{user_id}/history"),
     ("DELETE", "/v1/users/{user_id}/history"),
     ("GET", "/v1/models"),

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from bert4rec.artefact import new_folder
+from bert4rec.store.events import Event, open_store
 from tests.service.servers import BERT4REC, PATIENCE, RunningServer, running, variant
 
 
@@ -124,6 +125,21 @@ def test_a_damaged_model_is_refused(exported_model: Path, tmp_path: Path, name: 
     (model / name).write_bytes(half + bytes(len(content) - len(half)) if keep_size else half)
     code, message = refused(str(model))
     assert (code, name in message) == (3, True)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_damaged_store_is_refused_with_the_way_out(
+    exported_model: Path, tmp_path: Path, workers: str
+) -> None:
+    path = tmp_path / "history.db"
+    store = open_store(f"sqlite:///{path}")
+    store.add([Event(f"e{number}", f"somebody-{number}", "i1", number) for number in range(2000)])
+    store.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:20_000] + bytes(4096) + content[24_096:])
+    code, message = refused(str(exported_model), "--store", f"sqlite:///{path}", "--workers", workers)
+    assert (code, "is damaged: " in message, "bert4rec store backup" in message) == (3, True, True)
+    assert "somebody" not in message
 
 
 def test_an_address_in_use_is_refused_before_anything_is_loaded(
@@ -272,7 +288,7 @@ class Load:
 
 
 def swap_folder(new: Path, current: Path) -> None:
-    """As `bert4rec export --overwrite` does it: two renames."""
+    """By two renames, as people do it."""
     current.rename(current.with_name(f"replaced-{new.name}"))
     new.rename(current)
 

@@ -90,7 +90,8 @@ def train(
         Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
         Continue an interrupted run, with the settings it was started with. They need not be passed again; other ones
-        are refused.
+        are refused, and `minutes` only count for a run that begins. If there is nothing to continue, one begins: the
+        same call suits the first start and every restart.
     overwrite
         Start again in a folder that holds a run.
     results
@@ -111,16 +112,15 @@ def train(
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
     # What can be refused without torch is refused first: loading it takes seconds.
-    from bert4rec.training.plan import Plan, open_dataset, refuse_run
+    from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run
 
     opened, told = open_dataset(dataset), ""
-    if resume:
-        if folder is None:
-            raise UsageError("`folder` is required with `resume=True`.")
-        if overwrite:
-            raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
-        if minutes is not None:
-            raise UsageError("`resume=True` keeps the settings of the run. Leave out `minutes`.")
+    if resume and folder is None:
+        raise UsageError("`folder` is required with `resume=True`.")
+    if resume and overwrite:
+        raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
+    if resume and is_begun(Path(folder or "")):
+        assert folder is not None
         plan = Plan.load(Path(folder))
         plan.refuse_changes(
             model=model,
@@ -144,7 +144,7 @@ def train(
         model, seed = model or DEFAULT_MODEL, checked_seed(seed)
         given, facts = GivenSettings.read(model, preset, settings or (), config), DataFacts.of(opened)
         chosen = given.complete(facts)
-        if folder is not None:
+        if folder is not None and not resume:
             refuse_run(Path(folder), overwrite=overwrite)
         plan = Plan.for_dataset(
             opened,

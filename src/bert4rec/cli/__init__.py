@@ -68,6 +68,11 @@ _COMMANDS = {
 }
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary, help_format="markdown")
+app.command(
+    "bert4rec.cli.serving.store_command:app",
+    name="store",
+    help="Import, export, check and copy what the service stores.",
+)
 app.command("bert4rec.cli.bench_command:app", name="bench", help="Measure speed and memory on this machine.")
 
 

@@ -23,6 +23,7 @@ def serve_command(
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
     watch: Flag = False,
+    history: Path | None = None,
 ) -> None:
     """Answer requests for recommendations over HTTP, with a page to look at.
 
@@ -51,6 +52,9 @@ def serve_command(
         Switch to a new model as soon as the folder is replaced by renaming, or the link is changed. Never copy over
         the files of a model that is being served: they are mapped into memory, and the service would crash.
         `kill -HUP` rolls back to the previous model until a restart; to roll back for good, change the link back.
+    history
+        A dataset whose histories are added to the store first, so that its users are known. For large ones, use
+        `bert4rec store import`.
     """
     try:
         serve(
@@ -63,6 +67,7 @@ def serve_command(
             store=store,
             api_key_file=api_key_file,
             watch=watch,
+            history=history,
         )
     except UsageError as error:
         export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])

@@ -90,7 +90,8 @@ def train_command(
     compile_step
         Compile the training step where that helps: on a GPU, for models that have no kernels of their own.
     resume
-        Continue an interrupted run, with the settings it was started with.
+        Continue an interrupted run, with the settings it was started with; begin where there is none. So the same
+        command suits the first start and every restart.
     overwrite
         Start again in a folder that holds a run.
     results

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.artefact import new_folder, read_manifest, verify_files, write_manifest
+from bert4rec.artefact import Manifest, new_folder, read_manifest, verify_files, write_manifest
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Tabular
 
@@ -67,7 +67,7 @@ class Dataset(Tabular):
             A folder that `bert4rec.prepare` or `Dataset.save` wrote.
         """
         folder = Path(path)
-        manifest = read_manifest(folder, MANIFEST, kind="dataset", schema=SCHEMA)
+        manifest = read_manifest(folder, MANIFEST, kind="dataset", schema=SCHEMA, check=_check_facts)
         has_times = "times.npy" in manifest["files"]
         return cls(
             path=folder,
@@ -335,6 +335,19 @@ def checksum_of(
     """Of what a model sees and what splits go by, so not of titles: equal data has equal checksums."""
     parts = [_sha256_of_array(array) for array in (sequences, offsets, times) if array is not None]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _check_facts(manifest: Manifest) -> None:
+    """What every version wrote, of the type it was written in."""
+    from bert4rec.data.splits import SplitKind, SplitSpec
+
+    for fact, kind in (("name", str), ("source", dict), ("counts", dict), ("split", dict)):
+        if not isinstance(manifest[fact], kind):
+            raise TypeError(f"{fact} is {manifest[fact]!r}")
+    if not all(isinstance(manifest["counts"][each], int) for each in ("users", "items", "actions")):
+        raise TypeError(f"counts is {manifest['counts']}")
+    if SplitSpec(**manifest["split"]).kind not in get_args(SplitKind):
+        raise ValueError(f"split is {manifest['split']}")
 
 
 class _HashingFile:

@@ -4,7 +4,7 @@ What may be read: see `bulk_input`. A file that is written has a row for each re
 `item`, `score`, and `fallback`, which is "popular" if nothing of the user's history is known.
 
 Finished parts of a file are in a folder beside it; a second call with the same request continues behind them,
-whatever ended the first.
+whatever ended the first. The folder is locked meanwhile: two calls never write to one file.
 """
 
 import json
@@ -12,8 +12,9 @@ import logging
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass
+from glob import escape
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.artefact import behind_links, write_text
+from bert4rec.artefact import behind_links, held, write_text
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
@@ -82,6 +83,14 @@ class Request:
             raise UsageError(
                 f"{self.target} already exists. Choose another `target`, or use `overwrite=True`."
             )
+        if self.parts.is_dir():
+            with self.held():
+                pass
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep the folder of what is finished for this process, or refuse if another one is at work there."""
+        busy = f"Another process is writing {self.target}. Wait for it, or choose another `target`."
+        return held(self.parts, wait=False, busy=busy)
 
     def per_part(self, recommender: "Recommender") -> int:
         """How many users are answered at a time."""
@@ -226,24 +235,36 @@ def recommend_file(
         (), request.k, exclude_seen=request.exclude_seen, allow=request.allow, deny=request.deny
     )
     tally = Tally(unknown_options=tuple(unknown))
-    with open_users(
-        request.source,
-        request.columns,
-        recommender.catalogue,
-        per_part=request.per_part(recommender),
-        hints=request.hints,
-        check_dataset=recommender.known_dataset,
-    ) as (total, users):
-        _open_parts(request, recommender, overwrite=overwrite)
-        for finished in _finished_parts(request, recommender, question, _one_ahead(users)):
-            tally += finished
-            if progress:
-                progress(tally.users, total)
-    if not tally.users:
-        _remove(request.parts)
-        raise DataError(f"No users found in {request.source}.")
-    _merge(request)
+    with request.held():
+        _clear_away(request)
+        with open_users(
+            request.source,
+            request.columns,
+            recommender.catalogue,
+            per_part=request.per_part(recommender),
+            hints=request.hints,
+            check_dataset=recommender.known_dataset,
+        ) as (total, users):
+            _open_parts(request, recommender, overwrite=overwrite)
+            for finished in _finished_parts(request, recommender, question, _one_ahead(users)):
+                tally += finished
+                if progress:
+                    progress(tally.users, total)
+        if not tally.users:
+            _remove(request.parts)
+            raise DataError(f"No users found in {request.source}.")
+        _merge(request)
     return tally
+
+
+def _clear_away(request: Request) -> None:
+    """Remove what killed processes left half-written or half-removed. Nobody else is at work here."""
+    target = behind_links(request.target)
+    for path, kind in ((target, "unfinished"), (request.parts, "replaced")):
+        for left in path.parent.glob(f".{escape(path.name)}.{kind}-*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    for left in request.parts.glob(".*.unfinished-*"):
+        left.unlink()
 
 
 def _finished_parts(
@@ -301,13 +322,14 @@ def _open_parts(request: Request, recommender: "Recommender", *, overwrite: bool
                 f"{request.parts} holds parts of another request: its model, input or parameters differ. "
                 "Use `overwrite=True` to start again."
             )
-        _remove(request.parts)
-    elif request.parts.is_dir() and any(request.parts.iterdir()):
+        # The note last, and the folder stays, because it is locked: a kill leaves fewer parts of that other request.
+        for part in request.parts.glob("*.parquet"):
+            part.unlink()
+    elif any(request.parts.iterdir()):
         raise UsageError(
             f"{request.parts} was not written by bert4rec: it has no {note.name}. "
             "Move it away, or choose another `target`."
         )
-    request.parts.mkdir(parents=True, exist_ok=True)
     write_text(note, json.dumps(fingerprint, indent=2))
 
 

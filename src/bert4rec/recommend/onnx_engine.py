@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.artefact import read_manifest, verify_files
+from bert4rec.artefact import Manifest, read_manifest, verify_files
 from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
@@ -132,9 +132,16 @@ def is_exported(folder: Path) -> bool:
 
 def read_model(folder: Path) -> dict[str, Any]:
     """The manifest of an exported model, once every file is what was written."""
-    manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA)
+    manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA, check=_check_facts)
     verify_files(folder, manifest)
     return manifest
+
+
+def _check_facts(manifest: Manifest) -> None:
+    """What every version wrote, of the type it was written in."""
+    for fact, kind in (("name", str), ("version", str), ("max_history", int)):
+        if not isinstance(manifest[fact], kind):
+            raise TypeError(f"{fact} is {manifest[fact]!r}")
 
 
 def _places(excluded: Histories) -> NDArray[np.int64]:

@@ -5,15 +5,20 @@ app        settings, and the table of operations
 asgi       the way of every HTTP request
 service    what each request does
 served_models, batcher    the model that answers, and its queue
-store, store_postgres     what users did
-schemas, problems, documents, counters    requests and responses, errors, descriptions, metrics
+event_reading             from the events of a request to those that are stored; they are kept by `bert4rec.store`
+schemas, event_schemas    requests and responses
+problems, documents, counters    errors, descriptions, metrics
 """
 
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bert4rec.errors import UsageError
+
+if TYPE_CHECKING:
+    from bert4rec.data.dataset import Dataset
 
 REQUIRED = ("uvicorn", "httptools", "prometheus_client", "onnxruntime")
 
@@ -29,6 +34,7 @@ def serve(
     store: str = "sqlite:///history.db",
     api_key_file: str | PathLike[str] | None = None,
     watch: bool = False,
+    history: "Dataset | str | PathLike[str] | None" = None,
 ) -> None:
     """Answer requests for recommendations over HTTP, with a page to look at. Returns when it is told to stop.
 
@@ -59,6 +65,9 @@ def serve(
         Switch to a new model as soon as the folder is replaced by renaming, or the link is changed. Never copy over
         the files of a model that is being served: they are mapped into memory, and the service would crash. SIGHUP
         rolls back to the previous model until a restart; to roll back for good, change the link back.
+    history
+        A dataset, or its folder, whose histories are added to the store before the service begins; what the store has
+        is not added again. For a first try: `bert4rec store import` does the same for large ones.
     """
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
@@ -73,6 +82,11 @@ def serve(
     from bert4rec.service.app import Settings
     from bert4rec.service.server import run
 
+    if history is not None:
+        from bert4rec.data.dataset import Dataset
+        from bert4rec.store.transfer import import_into
+
+        import_into(store, history if isinstance(history, Dataset) else Dataset.open(Path(history)))
     keys = None if api_key_file is None else Path(api_key_file)
     settings = Settings(Path(model), store, keys, threads=threads, quantised=quantised, watch=watch)
     run(settings, host=host, port=port, workers=workers)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from pydantic_core import to_json
 
+from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
 from bert4rec.service.asgi import Application, Keys, Operation, Request, Response
 from bert4rec.service.counters import Metrics
 from bert4rec.service.documents import JSON, describe, docs_page, example_bodies, page_files
 from bert4rec.service.served_models import ModelVersions, open_model
 from bert4rec.service.service import Service
-from bert4rec.service.store import open_store
+from bert4rec.store.events import open_store
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,13 @@ def operations_of(service: Service) -> list[Operation]:
         ),
         Operation("POST", "/v1/rank", service.rank, api.Recommendations, needs_model=True),
         Operation("POST", "/v1/explain", service.explain, api.Explanation),
-        Operation("POST", "/v1/events", service.add_events, api.EventsResponse, status=202),
+        Operation("POST", "/v1/events", service.add_events, event_schemas.EventsResponse, status=202),
+        Operation("DELETE", "/v1/events/{event_id}", service.remove_event, event_schemas.DeletedEvents),
         Operation("GET", "/v1/items/{item_id}/similar", service.similar, api.SimilarItems),
         Operation("GET", "/v1/items", service.search, api.FoundItems),
         Operation("GET", "/v1/samples", service.samples, api.SampleUsers),
-        Operation("GET", user_history, service.history, api.UserHistory),
-        Operation("DELETE", user_history, service.forget, api.DeletedEvents),
+        Operation("GET", user_history, service.history, event_schemas.UserHistory),
+        Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents),
         Operation("GET", "/v1/models", service.models, api.ModelStates),
         Operation("GET", "/v1/info", service.info, api.Info),
         Operation("GET", "/health/live", live, api.Health, needs_key=False),

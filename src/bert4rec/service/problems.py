@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from bert4rec.service.batcher import OverloadedError, TooLateError
-from bert4rec.service.store import StoreError, StoreFullError
+from bert4rec.store.events import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/problem+json"
 request_id: ContextVar[str] = ContextVar("request_id")
 """Of the request that is being answered."""
-BY_HISTORY, BY_USER = "by history", "by user"
-"""The kinds of a request for recommendations. An error's place may begin with one, though it is not a field."""
+BY_HISTORY, BY_USER, BY_DATE, BY_UNIT = "by history", "by user", "by date", "by unit"
+"""The kinds of a request for recommendations and of events. An error's place may begin with one, though it is not a
+field."""
 MOST_MISTAKES = 100
 """To describe the hundred thousand that fit into a body would take longer than to answer a thousand requests."""
 TRY_AGAIN = {"Retry-After": "1"}
@@ -109,5 +110,6 @@ def _message(error: "ErrorDetails") -> str:
 
 
 def _field(place: tuple[int | str, ...]) -> str:
-    names = place[1:] if place and place[0] in (BY_HISTORY, BY_USER) else place
+    is_kind = bool(place) and place[0] in (BY_HISTORY, BY_USER, BY_DATE, BY_UNIT)
+    names = place[1:] if is_kind else place
     return ".".join(map(str, names)) or "body"

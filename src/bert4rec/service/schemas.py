@@ -1,13 +1,14 @@
-"""The models of requests and responses, and their limits. The OpenAPI document is made from these."""
+"""The models of requests and responses, and their limits; of events, see `event_schemas`.
+
+The OpenAPI document is made from these.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeGuard
 
 from annotated_types import Len
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,7 +21,6 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from bert4rec.logs.times import EPOCH_RANGES, read_epoch
 from bert4rec.service.problems import BY_HISTORY, BY_USER
 
 MAX_K = 500
@@ -35,8 +35,6 @@ LARGEST_NUMBER = 10**20
 MAX_BODY = 2**20
 """Bytes."""
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 @dataclass(frozen=True, eq=False)
 class TextOrNumber:
@@ -49,6 +47,8 @@ class TextOrNumber:
     numbers: tuple[dict[str, Any], ...]
     """Those numbers, in JSON Schema."""
     expected: str
+    text_schema: dict[str, Any] | None = None
+    """The texts in JSON Schema, where their type does not tell."""
 
     def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.union_schema(
@@ -59,23 +59,16 @@ class TextOrNumber:
         )
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema["choices"][0]), *self.numbers]}
+        return {"anyOf": [self.text_schema or handler(schema["choices"][0]), *self.numbers]}
 
 
 def _integer(value: object) -> int:
-    if _is_number(value) and abs(value) <= LARGEST_NUMBER and value == int(value):
+    if is_number(value) and abs(value) <= LARGEST_NUMBER and value == int(value):
         return int(value)
     raise ValueError
 
 
-def _number_as_moment(value: object) -> datetime:
-    micros = read_epoch(value) if _is_number(value) else None
-    if micros is None:
-        raise ValueError
-    return EPOCH + timedelta(microseconds=micros)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -96,24 +89,6 @@ Id = Annotated[
     ),
 ]
 """Of anything else, in a body: kept as text."""
-Moment = Annotated[
-    datetime,
-    TextOrNumber(
-        AwareDatetime,
-        _number_as_moment,
-        tuple(
-            {
-                "type": "number",
-                "minimum": smallest,
-                "maximum": largest,
-                "description": f"{unit.capitalize()} since 1970.",
-            }
-            for unit, (smallest, largest) in EPOCH_RANGES.items()
-        ),
-        "a time with its time zone, as in 2026-01-31T12:00:00Z, or a number since 1970: seconds, milliseconds, "
-        "microseconds or nanoseconds, recognised by their size",
-    ),
-]
 History = Annotated[
     list[ItemId],
     Len(max_length=MAX_HISTORY),
@@ -195,25 +170,6 @@ class RankRequest(RequestModel):
 class ExplainRequest(RequestModel):
     history: History
     item_id: ItemId
-
-
-class EventIn(RequestModel):
-    """One action of a user."""
-
-    event_id: Id = Field(
-        description="Chosen by the sender. A repeated id counts once, so requests can be repeated."
-    )
-    user_id: Id
-    item_id: ItemId
-    timestamp: Moment = Field(
-        description="RFC 3339, with its time zone; or a number since 1970, its unit recognised by its size."
-    )
-    event_type: Id | None = Field(None, description="Kept, not interpreted.")
-    recommendation_id: Id | None = Field(None, description="Of the answer that led to this action.")
-
-
-class EventsRequest(RequestModel):
-    events: list[EventIn] = Field(max_length=MAX_EVENTS)
 
 
 class ParametersModel(BaseModel):
@@ -324,34 +280,6 @@ class Explanation(BaseModel):
         description='"popular" if the model knows no item of the history; the score is then a count.'
     )
     took_ms: float
-
-
-class RejectedEvent(BaseModel):
-    index: int
-    code: Literal["unknown_item"]
-
-
-class EventsResponse(BaseModel):
-    accepted: int
-    duplicates: int
-    rejected: list[RejectedEvent]
-
-
-class EventOut(BaseModel):
-    event_id: str
-    user_id: str
-    item_id: str | int = Field(description="An integer where the ids of the model's data are integers.")
-    timestamp: str
-    event_type: str | None
-    recommendation_id: str | None
-
-
-class UserHistory(BaseModel):
-    events: list[EventOut] = Field(description="The newest, oldest first.")
-
-
-class DeletedEvents(BaseModel):
-    deleted: int
 
 
 class FoundItems(BaseModel):

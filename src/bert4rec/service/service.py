@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,13 +17,14 @@ from pydantic import TypeAdapter
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.recommender import Item
+from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
 from bert4rec.service.batcher import Batcher, TooLateError
 from bert4rec.service.counters import Metrics
+from bert4rec.service.event_reading import event_as_sent, read_events
 from bert4rec.service.problems import ProblemError, to_problem
-from bert4rec.service.schemas import EPOCH
 from bert4rec.service.served_models import ModelVersions, ServedModel
-from bert4rec.service.store import Event, HistoryStore, StoreError
+from bert4rec.store.events import Event, EventConflictError, Forgotten, HistoryStore, StoreError
 
 Result = TypeVar("Result")
 Content = dict[str, Any]
@@ -32,11 +32,8 @@ Content = dict[str, Any]
 TIMEOUT = 5.0
 MAX_WAITING_EVENTS = 16_000
 """Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
-MICROSECOND = timedelta(microseconds=1)
-FIRST_MOMENT, LAST_MOMENT = (
-    (each.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for each in (datetime.min, datetime.max)
-)
-"""A date at the edge of the calendar, in another time zone, may lie beyond it here."""
+STEADY = 1.0
+"""Seconds without a failure after which the store works again: where every second request fails, it does not."""
 log = logging.getLogger("bert4rec.service")
 check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.RecommendRequest)
 
@@ -47,7 +44,8 @@ class Service:
     def __init__(self, versions: ModelVersions, store: HistoryStore, metrics: Metrics) -> None:
         self.versions, self.store, self.metrics = versions, store, metrics
         self.is_ready = False
-        self._store_works = True
+        self._last_failures: dict[str, float] = {}
+        """When reads, writes and deletions failed last, if they do not work now."""
         self._commits: Batcher[list[Event], list[bool]] = Batcher(
             self._add,
             name="store-write",
@@ -58,6 +56,7 @@ class Service:
         )
         # Reads are many and short; explanations and searches are few and longer. Neither must wait for the other.
         self._reads = _lane("store-read", max_waiting=1024)
+        self._deletions = _lane("store-delete", max_waiting=64)
         self._side = _lane("side", max_waiting=64)
 
     async def start(self) -> None:
@@ -80,7 +79,7 @@ class Service:
         self.store.close()
 
     async def _stop_lanes(self) -> None:
-        for batcher in (self._reads, self._commits, self._side):
+        for batcher in (self._reads, self._commits, self._deletions, self._side):
             await batcher.stop()
 
     @property
@@ -96,7 +95,7 @@ class Service:
         if isinstance(request, api.ByHistory):
             source, history = "request", request.history
         else:
-            source, history = "store", [event.item_id for event in await self._newest(request.user_id)]
+            source, history = "store", await self._items_of(request.user_id, request.exclude_seen)
         content = await self._recommend(
             history,
             request.k,
@@ -208,66 +207,87 @@ class Service:
 
     # Events
 
-    async def add_events(self, request: api.EventsRequest) -> Content:
-        """Store what users did. Acknowledged events are on disk; a repeated event id counts once."""
-        catalogue = self.versions.current.recommender.catalogue
-        events, rejected = [], []
-        for index, event in enumerate(request.events):
-            number = catalogue.number_of(event.item_id)
-            if number is None:
-                rejected.append({"index": index, "code": "unknown_item"})
-            else:
-                events.append(_to_store(event, str(catalogue.id_of(number))))
-        new = await self._ask_store(self._commits, events) if events else []
+    async def add_events(self, request: event_schemas.EventsRequest) -> Content:
+        """Store what users did. Acknowledged events are on disk. The same event again counts once; another event with
+        an id that was used is refused (409), and nothing of the request is stored."""
+        read = read_events(request, self.versions.current.recommender.catalogue)
+        try:
+            new = await self._ask_store(self._commits, read.events, "write") if read.events else []
+        except EventConflictError as conflict:
+            raise read.problem_of(conflict) from conflict
         counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
-        for result, count in (*counts.items(), ("rejected", len(rejected))):
+        for result, count in (*counts.items(), ("rejected", len(read.rejected))):
             self.metrics.events.labels(result).inc(count)
-        return {**counts, "rejected": rejected}
+        return {**counts, "rejected": read.rejected, "unknown_items": read.unknown_items}
 
-    def _add(self, batches: list[list[Event]]) -> list[list[bool]]:
-        """Events of many requests in one commit."""
-        new = iter(self._with_store(self.store.add, [event for batch in batches for event in batch]))
-        return [[next(new) for _ in batch] for batch in batches]
+    def _add(self, requests: list[list[Event]]) -> Sequence[list[bool] | Exception]:
+        """Events of many requests in one commit, unless one of them is to be refused."""
+        together = [event for events in requests for event in events]
+        try:
+            new = iter(self._with_store("write", self.store.add, together))
+        except EventConflictError:
+            return [
+                _outcome(partial(self._with_store, "write", self.store.add, events)) for events in requests
+            ]
+        return [[next(new) for _ in events] for events in requests]
+
+    async def remove_event(self, request: event_schemas.EventRequest) -> Content:
+        """Delete one stored event."""
+        return await self._delete(self.store.remove, request.event_id)
 
     async def history(self, request: api.HistoryRequest) -> Content:
         """A user's newest events, oldest first. A user without events has an empty history."""
         events = await self._newest(request.user_id, request.limit)
         catalogue = self.versions.current.recommender.catalogue
-        return {"events": [_from_store(event, catalogue) for event in events]}
+        return {"events": [event_as_sent(event, catalogue) for event in events]}
 
     async def forget(self, request: api.UserRequest) -> Content:
         """Delete all stored events of a user."""
-        call = partial(self._with_store, self.store.forget, request.user_id)
-        return {"deleted": await self._ask_store(self._reads, call)}
+        return await self._delete(self.store.forget, request.user_id)
 
-    async def _newest(self, user_id: str, limit: int = api.MAX_HISTORY) -> list[Event]:
-        call = partial(self._with_store, self.store.newest, user_id, limit)
-        events: list[Event] = await self._ask_store(self._reads, call)
+    async def _delete(self, delete: Callable[[str], Forgotten], of: str) -> Content:
+        call = partial(self._with_store, "delete", delete, of)
+        forgotten: Forgotten = await self._ask_store(self._deletions, call, "delete")
+        return forgotten._asdict()
+
+    async def _newest(self, user_id: str, limit: int) -> list[Event]:
+        call = partial(self._with_store, "read", self.store.newest, user_id, limit)
+        events: list[Event] = await self._ask_store(self._reads, call, "read")
         return events
 
-    async def _ask_store(self, lane: Batcher[Any, Any], question: object) -> Any:
+    async def _items_of(self, user_id: str, exclude_seen: bool | None) -> list[str]:
+        """As many of the newest as a model looks at; before them all others, if these are not recommended again."""
+        recommender = self.versions.current.recommender
+        limit = max(api.MAX_HISTORY, recommender.max_history)
+        if not (recommender.exclude_seen if exclude_seen is None else exclude_seen):
+            return [event.item_id for event in await self._newest(user_id, limit)]
+        call = partial(self._with_store, "read", self.store.items_of, user_id, limit)
+        items: list[str] = await self._ask_store(self._reads, call, "read")
+        return items
+
+    async def _ask_store(self, lane: Batcher[Any, Any], question: object, what: str) -> Any:
         try:
             return await lane.ask(question)
         except TooLateError:
-            self._note_failure("the history store does not respond in time")
+            self._note_failure(what, "the history store does not respond in time")
             raise
 
-    def _with_store(self, call: Callable[..., Result], *arguments: object) -> Result:
+    def _with_store(self, what: str, call: Callable[..., Result], *arguments: object) -> Result:
         """Call the store; the log says when it fails and when it works again, not once for every request."""
         try:
             result = call(*arguments)
         except StoreError as error:
-            self._note_failure(error)
+            self._note_failure(what, error)
             raise
-        if not self._store_works:
-            self._store_works = True
-            log.info("The history store works again.")
+        if what in self._last_failures and time.monotonic() - self._last_failures[what] > STEADY:
+            del self._last_failures[what]
+            log.info("The history store works again: requests that %s events are answered.", what)
         return result
 
-    def _note_failure(self, reason: object) -> None:
-        if self._store_works:
-            self._store_works = False
-            log.error("Requests that need stored events fail: %s.", reason)
+    def _note_failure(self, what: str, reason: object) -> None:
+        if what not in self._last_failures:
+            log.error("Requests that %s stored events fail: %s.", what, reason)
+        self._last_failures[what] = time.monotonic()
 
     # The service itself
 
@@ -348,16 +368,3 @@ def _item(catalogue: Catalogue, number: int) -> Content:
 
 def _milliseconds_since(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 3)
-
-
-def _to_store(event: api.EventIn, item_id: str) -> Event:
-    moment = min(max((event.timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
-    return Event(event.event_id, event.user_id, item_id, moment, event.event_type, event.recommendation_id)
-
-
-def _from_store(event: Event, catalogue: Catalogue) -> Content:
-    """The item's id as the model has it, which may be an integer; as it is stored where the model lacks the item."""
-    number = catalogue.number_of(event.item_id)
-    item_id = event.item_id if number is None else catalogue.id_of(number)
-    moment = (EPOCH + event.timestamp * MICROSECOND).isoformat().replace("+00:00", "Z")
-    return {**event._asdict(), "item_id": item_id, "timestamp": moment}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -199,6 +200,13 @@ def open_dataset(dataset: Dataset | str | Path) -> Dataset:
             f"`dataset` must be a dataset or its folder; found {type(dataset).__name__}. Make one with `prepare()`."
         )
     return Dataset.open(dataset)
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether there is something to resume. A process that was killed early may leave nothing but what it had begun to
+    write under another name."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return folder.is_file() or not all(re.match(r"\..*\.unfinished-", name) for name in names)
 
 
 def refuse_run(folder: Path, *, overwrite: bool) -> None:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bert4rec.artefact import read_manifest, refuse_existing, verify_files, write_manifest
+from bert4rec.artefact import read_manifest, refuse_existing, verify_file, verify_files, write_manifest
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.negatives import NegativeKind
@@ -100,6 +100,7 @@ class Run:
             given = f"{dataset!r}, {str(folder)!r}" if dataset else "..."
             raise DataError(f"{folder} is unfinished. Continue it with `train({given}, resume=True)`.")
         manifest = read_manifest(folder, MANIFEST, kind="run", schema=SCHEMA)
+        verify_file(folder, manifest, "config.json")
         return cls(folder, Plan.load(folder), manifest)
 
     @property

@@ -10,12 +10,21 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, TypeVar
 
 from bert4rec.errors import UsageError
-from bert4rec.service.store import Event, StoreError, StoreFullError
+from bert4rec.store.events import (
+    Action,
+    Event,
+    Forgotten,
+    StoreError,
+    StoreFullError,
+    find_conflicts,
+    missing_actions,
+    whole_history,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,6 +44,7 @@ STATEMENT_TIMEOUT = "5s"
 REST_AFTER_FAILURE = 0.5
 """Seconds without another attempt, so that requests are refused at once while the server is down."""
 SCHEMA_LOCK = 0x62657274  # workers that start together create the table one after the other
+IMPORT_LOCK = SCHEMA_LOCK + 1  # two imports would both miss what the other is adding
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS bert4rec_events (
     arrival bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -45,7 +55,7 @@ CREATE TABLE IF NOT EXISTS bert4rec_events (
     event_type text,
     recommendation_id text);
 CREATE INDEX IF NOT EXISTS bert4rec_events_by_user ON bert4rec_events (user_id, timestamp, arrival)"""
-# One statement, so one round trip and one transaction, however many events.
+# One statement, so one round trip, however many events.
 INSERT = """
 INSERT INTO bert4rec_events (event_id, user_id, item_id, timestamp, event_type, recommendation_id)
 SELECT e, u, i, t, y, r
@@ -57,7 +67,26 @@ RETURNING event_id"""
 NEWEST = """
 SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
 FROM bert4rec_events WHERE user_id = %s ORDER BY timestamp DESC, arrival DESC LIMIT %s"""
+STORED = """
+SELECT event_id, user_id, item_id, timestamp, event_type, recommendation_id
+FROM bert4rec_events WHERE event_id = ANY(%s)"""
+ITEMS = "SELECT DISTINCT item_id FROM bert4rec_events WHERE user_id = %s"
+ACTIONS = "SELECT user_id, item_id, timestamp FROM bert4rec_events WHERE user_id = ANY(%s)"
+NEXT = """
+SELECT arrival, event_id, user_id, item_id, timestamp, event_type, recommendation_id
+FROM bert4rec_events WHERE arrival > %s ORDER BY arrival LIMIT %s"""
+PRUNE = "DELETE FROM bert4rec_events WHERE arrival BETWEEN %s AND %s AND timestamp < %s"
+LAST = "SELECT coalesce(max(arrival), 0) FROM bert4rec_events"
+COPY = "COPY bert4rec_events (event_id, user_id, item_id, timestamp) FROM STDIN"
+ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+"""What has a meaning in the text that COPY reads."""
+ROWS_AT_ONCE = 50_000
 FORGET = "DELETE FROM bert4rec_events WHERE user_id = %s"
+REMOVE = "DELETE FROM bert4rec_events WHERE event_id = %s"
+TRACES = (
+    "No query finds the events any more. The database server's files, its write-ahead log and backups may hold them "
+    "until its VACUUM and its rotation of the log reuse the space."
+)
 
 
 class PostgresHistory:
@@ -86,21 +115,48 @@ class PostgresHistory:
         self._resting_until = 0.0
 
     def add(self, events: Sequence[Event]) -> list[bool]:
-        columns = [list(column) for column in zip(*events, strict=True)] or [[]] * len(Event._fields)
-        rows = self._call(lambda connection: connection.execute(INSERT, columns).fetchall())
-        new = {event_id for (event_id,) in rows}
-        flags = []
-        for event in events:
-            flags.append(event.event_id in new)
-            new.discard(event.event_id)  # the same id again, within this call
-        return flags
+        return self._call(lambda connection: _add(connection, events))
 
     def newest(self, user_id: str, limit: int) -> list[Event]:
         rows = self._call(lambda connection: connection.execute(NEWEST, (user_id, limit)).fetchall())
         return [Event._make(row) for row in reversed(rows)]
 
-    def forget(self, user_id: str) -> int:
-        return self._call(lambda connection: connection.execute(FORGET, (user_id,)).rowcount)
+    def query(self, statement: LiteralString, *values: object) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives."""
+        return self._call(lambda connection: connection.execute(statement, values).fetchall())
+
+    def items_of(self, user_id: str, limit: int) -> list[str]:
+        newest = [event.item_id for event in self.newest(user_id, limit)]
+        if len(newest) < limit:
+            return newest
+        return whole_history(newest, [item for (item,) in self.query(ITEMS, user_id)])
+
+    def add_missing(self, actions: Sequence[Action], first_id: str) -> int:
+        return self._call(lambda connection: _add_missing(connection, actions, first_id))
+
+    def all_events(self, at_once: int) -> Iterator[list[Event]]:
+        arrival = 0
+        while rows := self.query(NEXT, arrival, at_once):
+            yield [Event._make(row[1:]) for row in rows]
+            arrival = rows[-1][0]
+
+    def prune(self, before: int) -> Forgotten:
+        """Some rows at a time: a statement may not take long."""
+        deleted = 0
+        ((last,),) = self.query(LAST)
+        for first in range(0, last + 1, ROWS_AT_ONCE):
+            deleted += self._delete(PRUNE, first, first + ROWS_AT_ONCE - 1, before).deleted
+        return Forgotten(deleted, TRACES if deleted else None)
+
+    def forget(self, user_id: str) -> Forgotten:
+        return self._delete(FORGET, user_id)
+
+    def remove(self, event_id: str) -> Forgotten:
+        return self._delete(REMOVE, event_id)
+
+    def _delete(self, statement: LiteralString, *which: object) -> Forgotten:
+        deleted = self._call(lambda connection: connection.execute(statement, which).rowcount)
+        return Forgotten(deleted, TRACES if deleted else None)
 
     def interrupt(self) -> None:
         """Cuts the connections: calls that wait for one fail because it is closed."""
@@ -165,3 +221,37 @@ class PostgresHistory:
             self._opened.discard(connection)
             connection.close()
         self._threads.connection = None
+
+
+def _add(connection: "psycopg.Connection", events: Sequence[Event]) -> list[bool]:
+    """Add all events in one transaction, or none where an id is that of another event."""
+    columns = [list(column) for column in zip(*events, strict=True)] or [[]] * len(Event._fields)
+    with connection.transaction():
+        new = {event_id for (event_id,) in connection.execute(INSERT, columns).fetchall()}
+        is_new = []
+        for event in events:
+            is_new.append(event.event_id in new)
+            new.discard(event.event_id)  # the same id again, within this call
+        if not all(is_new):
+            repeated = [
+                event.event_id for event, is_first in zip(events, is_new, strict=True) if not is_first
+            ]
+            rows = connection.execute(STORED, (repeated,)).fetchall()
+            find_conflicts(events, is_new, {row[0]: Event._make(row) for row in rows})
+    return is_new
+
+
+def _add_missing(connection: "psycopg.Connection", actions: Sequence[Action], first_id: str) -> int:
+    users = list(dict.fromkeys(user for user, _, _ in actions))
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (IMPORT_LOCK,))
+        missing = missing_actions(actions, connection.execute(ACTIONS, (users,)).fetchall())
+        with connection.cursor() as cursor, cursor.copy(COPY) as copy:
+            # All at once: a row at a time takes several times as long.
+            copy.write(
+                "".join(
+                    f"{first_id}-{number}\t{user.translate(ESCAPES)}\t{item.translate(ESCAPES)}\t{moment}\n"
+                    for number, (user, item, moment) in enumerate(missing)
+                )
+            )
+    return len(missing)
