@@ -2,6 +2,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from bert4rec import extras
 from bert4rec.api import bench
 from bert4rec.api.bench import bench_training, transformers_model
 from bert4rec.cli.bench_command import train as bench_train
@@ -9,8 +10,6 @@ from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.device import place
-
-has_transformers = pytest.mark.skipif(not find_spec("transformers"), reason="transformers is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +36,6 @@ def test_without_the_plain_loop_there_is_no_ratio(capsys: pytest.CaptureFixture[
     assert "ratio" not in told
 
 
-@has_transformers
 def test_a_peer_is_timed_in_the_same_run_with_the_same_number_of_samples(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -49,7 +47,6 @@ def test_a_peer_is_timed_in_the_same_run_with_the_same_number_of_samples(
     assert f"transformers {peer['version']}, samples/s" in capsys.readouterr().out
 
 
-@has_transformers
 def test_the_peer_is_as_large_as_ours() -> None:
     """But for its norms of the output, its one segment, and a bias of padding and of [mask]."""
     size = ModelConfig(dim=64, heads=2, layers=2, max_length=50)
@@ -58,7 +55,9 @@ def test_the_peer_is_as_large_as_ours() -> None:
     assert numbers[1] == pytest.approx(numbers[0], rel=0.005)
 
 
-@pytest.mark.skipif(bool(find_spec("transformers")), reason="transformers is installed")
-def test_a_peer_that_is_not_installed_is_asked_for_before_anything_is_measured() -> None:
+def test_a_peer_that_is_not_installed_is_asked_for_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "transformers" else find_spec(name))
     with pytest.raises(UsageError, match="transformers is required: pip install transformers"):
         bench_train(device="no such device", peer="hf")
