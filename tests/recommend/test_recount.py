@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from starlette.testclient import TestClient
 
 from bert4rec.cli.recommend_command import recommend_command
 from bert4rec.data.dataset import Dataset, Repeats
@@ -23,7 +22,7 @@ from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.app import create_app
 from bert4rec.training.run import Run
 from tests.conftest import MakeDataset, log_of
-from tests.service.application import settings_for
+from tests.service.application import TestClient, settings_for
 from tests.training.tiny import train_tiny
 
 USERS, ITEMS, LENGTH = 120, 40, 14

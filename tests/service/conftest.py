@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from bert4rec.service.app import create_app
-from tests.service.application import settings_for
+from tests.service.application import TestClient, settings_for
 from tests.service.postgres import Postgres, find_programs
 
 

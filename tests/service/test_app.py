@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
 
 from bert4rec.artefact import write_manifest
 from bert4rec.errors import DataError
@@ -19,7 +18,7 @@ from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.app import create_app
 from bert4rec.service.served_models import open_model, read_samples
 from tests.conftest import NUM_ITEMS
-from tests.service.application import HEALTH, assert_problem, event, post_events, settings_for
+from tests.service.application import HEALTH, TestClient, assert_problem, event, post_events, settings_for
 from tests.service.servers import LARGE_ID, variant
 
 # What is answered
@@ -462,8 +461,8 @@ def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
     assert_problem(client.get("/v1/info/"), 404, "not_found")
     for method, path, allowed in (
         ("GET", "/v1/recommend", "POST"),
-        ("PUT", "/v1/users/u/history", "DELETE, GET"),
-        ("OPTIONS", "/", "GET"),
+        ("PUT", "/v1/users/u/history", "DELETE, GET, HEAD"),
+        ("OPTIONS", "/", "GET, HEAD"),
     ):
         response = client.request(method, path)
         assert_problem(response, 405, "method_not_allowed")
@@ -576,7 +575,12 @@ def test_info_models_and_health(client: TestClient, recommender: Recommender) ->
         assert client.get(path).status_code == 200
 
 
-def test_before_its_start_the_service_is_alive_but_not_ready(exported_model: Path, tmp_path: Path) -> None:
-    client = TestClient(create_app(settings_for(exported_model, tmp_path)))
-    assert client.get("/health/live").status_code == 200
-    assert_problem(client.get("/readyz"), 503, "not_ready")
+def test_a_service_that_is_about_to_stop_says_so_and_still_answers(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    app = create_app(settings_for(exported_model, tmp_path))
+    with TestClient(app) as client:
+        app.drain()
+        assert client.get("/health/live").status_code == 200
+        assert_problem(client.get("/readyz"), 503, "not_ready")
+        assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200

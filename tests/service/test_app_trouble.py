@@ -1,16 +1,14 @@
 """The service as an application, in this process: what goes wrong inside, and who is harmed by it."""
 
-import asyncio
 import json
+import socket
 import threading
-from collections.abc import MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from starlette.testclient import TestClient
 
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.service import served_models as models_module
@@ -18,9 +16,11 @@ from bert4rec.service import service as service_module
 from bert4rec.service.app import Settings, create_app
 from bert4rec.service.served_models import TopItems
 from bert4rec.store import sqlite_store
-from tests.service.application import assert_problem, event, post_events, settings_for
+from tests.service.application import TestClient, assert_problem, event, post_events, settings_for
 from tests.service.postgres import Postgres
 from tests.store.test_sqlite_files import reader
+
+JSON = {"Content-Type": "application/json"}
 
 
 class Poisoned(Recommender):
@@ -79,9 +79,7 @@ def test_past_the_queues_bound_requests_are_turned_away_and_told_when_to_come_ba
     with TestClient(app) as client, ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})]
         assert poisoned.begun.wait(30)
-        # A batch of three finds two places.
-        entries = [{"history": [f"i{number}"]} for number in (1, 2, 3)]
-        waiting.append(pool.submit(client.post, "/v1/recommend/batch", json={"requests": entries}))
+        waiting += [pool.submit(client.post, "/v1/recommend", json={"history": ["i1"]}) for _ in range(2)]
         while not app.is_overloaded():
             client.get("/health/live")
         for path in ("/v1/recommend", "/v1/rank"):
@@ -90,14 +88,59 @@ def test_past_the_queues_bound_requests_are_turned_away_and_told_when_to_come_ba
             assert int(response.headers["retry-after"]) >= 1
         assert client.get("/health/ready").status_code == 200
         poisoned.hold.set()
-        one, batch = (each.result() for each in waiting)
-        assert one.status_code == 200
-        assert [entry.get("error", {}).get("code") for entry in batch.json()["results"]] == [
-            None,
-            None,
-            "overloaded",
-        ]
+        assert [each.result().status_code for each in waiting] == [200] * 3
         assert client.post("/v1/recommend", json={"history": []}).status_code == 200
+
+
+def test_a_batch_is_taken_up_whole_or_not_at_all_and_single_requests_go_before_it(
+    poisoned: type[Poisoned], exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models_module, "MAX_WAITING_IN_GROUPS", 100)
+    monkeypatch.setattr(models_module, "MAX_BATCH", 4)
+    with (
+        TestClient(create_app(settings_for(exported_model, tmp_path))) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        poisoned.asked.clear()
+        first = pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert poisoned.begun.wait(30)
+        body = {"requests": [{"history": ["i4"]}] * 100}
+        batch = pool.submit(client.post, "/v1/recommend/batch", json=body)
+        while not queue_depth(client) >= 100:
+            pass
+        assert_problem(client.post("/v1/recommend/batch", json=body), 503, "overloaded")
+        single = pool.submit(client.post, "/v1/recommend", json={"history": ["i5"]})
+        while not queue_depth(client) > 100:
+            pass
+        poisoned.hold.set()
+        assert first.result().status_code == single.result().status_code == 200
+        assert {len(each["items"]) for each in batch.result().json()["results"]} == {10}
+    assert poisoned.asked[1] == [5]
+
+
+def queue_depth(client: TestClient) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("bert4rec_queue_depth "))
+
+
+def test_answers_of_batches_that_nobody_reads_do_not_pile_up(
+    exported_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for one. Whoever hangs up makes room again."""
+    monkeypatch.setattr(service_module, "MAX_ITEMS_IN_BATCHES", 256 * 60)
+    body = json.dumps({"requests": [{"history": ["i1"], "k": 60, "exclude_seen": False}] * 256}).encode()
+    head = b"POST /v1/recommend/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with TestClient(create_app(settings_for(exported_model, tmp_path))) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as never_reads:
+            never_reads.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            never_reads.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while client.post("/v1/recommend/batch", content=body, headers=JSON).status_code == 200:
+                pass
+            assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200
+        while (response := client.post("/v1/recommend/batch", content=body, headers=JSON)).status_code != 200:
+            assert_problem(response, 503, "overloaded")
+        assert len(response.json()["results"]) == 256
 
 
 def test_no_answer_in_time_is_a_problem_and_the_service_goes_on(
@@ -117,46 +160,22 @@ def test_a_client_that_hangs_up_while_it_waits_costs_nothing(
     app = create_app(settings_for(exported_model, tmp_path))
     poisoned.asked.clear()
 
-    async def call(history: list[str], gone: asyncio.Event) -> list[MutableMapping[str, Any]]:
-        """One request, whose client is there until `gone` is set."""
-        body = json.dumps({"history": history}).encode()
-        incoming, sent = [{"type": "http.request", "body": body}], []
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/recommend",
-            "query_string": b"",
-            "headers": [(b"content-type", b"application/json")],
-        }
-
-        async def receive() -> MutableMapping[str, Any]:
-            if incoming:
-                return incoming.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            sent.append(message)
-
-        await app(scope, receive, send)
-        return sent
-
-    async def scenario() -> None:
-        never, gone = asyncio.Event(), asyncio.Event()
-        first = asyncio.create_task(call(["i1", "i2", "i3"], never))
-        while not poisoned.begun.is_set():
-            await asyncio.sleep(0)
-        patient, hasty = (
-            asyncio.create_task(call([item], end)) for item, end in (("i4", never), ("i5", gone))
-        )
-        while not app.is_overloaded():  # until both wait
-            await asyncio.sleep(0)
-        gone.set()
-        assert await hasty == []
+    with TestClient(app) as client, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.post, "/v1/recommend", json={"history": ["i1", "i2", "i3"]})
+        assert poisoned.begun.wait(30)
+        patient = pool.submit(client.post, "/v1/recommend", json={"history": ["i4"]})
+        while queue_depth(client) < 1:
+            pass
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as hasty:
+            body = b'{"history": ["i5"]}'
+            head = b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            hasty.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while not app.is_overloaded():  # until both wait
+                pass
+        while 'code="499",route="/v1/recommend"} 1.0' not in client.get("/metrics").text:
+            pass
         poisoned.hold.set()
-        assert [answer[0]["status"] for answer in await asyncio.gather(first, patient)] == [200, 200]
-
-    asyncio.run(scenario())
+        assert [each.result().status_code for each in (first, patient)] == [200, 200]
     assert poisoned.asked == [[1, 2, 3], [4]]
 
 

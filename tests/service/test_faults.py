@@ -146,7 +146,7 @@ def test_a_database_that_goes_away_comes_back_by_itself(exported_model: Path, po
 
 
 def request_bytes(body: bytes, *, length: int | None = None, extra: bytes = b"") -> bytes:
-    head = b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return head + extra + b"Content-Length: %d\r\n\r\n" % (len(body) if length is None else length) + body
 
 
@@ -196,7 +196,7 @@ def odd_head(rng: random.Random) -> bytes:
     ]
     header = names[0] + rng.randbytes(rng.randint(0, 30)).replace(b"\n", b"")
     line = b" ".join([rng.choice(METHODS), rng.choice(PATHS), version])
-    return line + b"\r\nHost: x\r\n" + CLOSE + header + b"\r\n\r\n"
+    return line + b"\r\nHost: localhost\r\n" + CLOSE + header + b"\r\n\r\n"
 
 
 def many_headers(rng: random.Random) -> bytes:
@@ -221,7 +221,8 @@ def wrong_length(rng: random.Random) -> bytes:
 
 
 def odd_chunks(rng: random.Random) -> bytes:
-    head = b"POST /v1/events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Transfer-Encoding: chunked\r\n"
     chunks = rng.choice(
         [b"zz\r\n", b"5\r\nabc", b"0\r\n\r\n", b"ffffffffffffffff\r\nabc", b"2\r\n{}\r\n0\r\n\r\n"]
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import uvicorn
+from bert4rec.service.server import MAX_HEAD, MAX_PIPELINE, BoundedProtocol
 from uvicorn.server import ServerState
 
 from bert4rec.service import server
-from bert4rec.service.server import MAX_HEAD, MAX_PIPELINE, BoundedProtocol
 from tests.service.servers import PATIENCE
 from tests.service.test_batcher import in_a_loop
 

@@ -20,7 +20,15 @@ from bert4rec.service.app import Settings, check
         ({"workers": 0}, "`workers` must be at least 1; found 0."),
         ({"threads": -1}, "`threads` must be at least 1; found -1."),
         ({"port": 2**16}, "`port` must be from 0 to 65535; found 65536."),
-        ({"host": "999.0.0.1"}, "Choose another `host` or `port`."),
+        ({"host": "999.0.0.1", "insecure": True}, "Choose another `host` or `port`."),
+        ({"host": "0.0.0.0"}, "On 0.0.0.0 others can reach the service"),
+        ({"drain": -1}, "`drain` must be from 0 to 3600 seconds; found -1."),
+        ({"drain": float("nan")}, "`drain` must be from 0 to 3600 seconds; found nan."),
+        ({"tls_key": "key.pem"}, "`tls_key` needs `tls_cert`"),
+        ({"tls_cert": "/nowhere/cert.pem"}, "`tls_cert`, `tls_key`: /nowhere/cert.pem cannot be read"),
+        ({"tls_cert": "/dev/null"}, "`tls_cert`, `tls_key`: no valid certificate"),
+        ({"unix_socket": "/nowhere/socket"}, "`unix_socket`: cannot listen on /nowhere/socket"),
+        ({"log_format": "xml"}, "`log_format` must be 'text' or 'json'; found 'xml'."),
     ],
 )
 def test_wrong_parameters_are_named(exported_model: Path, parameters: dict[str, Any], message: str) -> None:
@@ -33,6 +41,7 @@ def test_wrong_parameters_are_named(exported_model: Path, parameters: dict[str, 
     ("changes", "message"),
     [
         ({"store": "history.db"}, "`store`: 'history.db' is not a known address."),
+        ({"allow_host": ("http://shop.example",)}, "`allow_host` takes names such as 'shop.example'"),
         ({"api_key_file": Path("/dev/null")}, "`api_key_file`: /dev/null contains no key."),
     ],
 )
@@ -64,9 +73,9 @@ def test_missing_libraries_are_named_with_the_command_that_installs_them(
 ) -> None:
     known = importlib.util.find_spec
 
-    def without_uvicorn(name: str) -> ModuleSpec | None:
-        return None if name == "uvicorn" else known(name)
+    def without_httptools(name: str) -> ModuleSpec | None:
+        return None if name == "httptools" else known(name)
 
-    monkeypatch.setattr("bert4rec.service.find_spec", without_uvicorn)
-    with pytest.raises(UsageError, match=r"requires uvicorn, .*: pip install 'bert4rec\[serve\]'\.$"):
+    monkeypatch.setattr("bert4rec.service.find_spec", without_httptools)
+    with pytest.raises(UsageError, match=r"requires httptools, .*: pip install 'bert4rec\[serve\]'\.$"):
         serve(exported_model)

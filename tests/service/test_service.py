@@ -42,9 +42,9 @@ def test_the_service_imports_neither_torch_nor_polars(exported_model: Path, tmp_
     program = f"""
 import sys
 from pathlib import Path
-from starlette.testclient import TestClient
-import bert4rec.service.server
+import bert4rec.service.launch
 from bert4rec.service.app import Settings, create_app
+from tests.service.application import TestClient
 settings = Settings(Path({str(exported_model)!r}), "sqlite:///{tmp_path}/history.db")
 with TestClient(create_app(settings)) as client:
     assert client.post("/v1/recommend", json={{"history": ["i1"]}}).status_code == 200
@@ -167,15 +167,15 @@ def test_a_hang_up_before_there_is_a_model_changes_nothing(exported_model: Path)
     program = f"""
 import os, signal
 from pathlib import Path
-from bert4rec.service import server
+from bert4rec.service import launch
 
 def create_app(_):
     os.kill(os.getpid(), signal.SIGHUP)
     raise SystemExit(7)
 
-server.create_app = create_app
-settings = server.Settings(Path({str(exported_model)!r}), "sqlite:///:memory:")
-server.run(settings, host="127.0.0.1", port=0)
+launch.create_app = create_app
+settings = launch.Settings(Path({str(exported_model)!r}), "sqlite:///:memory:")
+launch.run(settings, launch.Launch(launch.Address(port=0)))
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
 
@@ -192,7 +192,7 @@ def test_sigterm_finishes_what_was_accepted(exported_model: Path) -> None:
     """A request has been begun when the server asks for its body; that comes only after the signal."""
     body = json.dumps({"history": ["i1", "i2"]}).encode()
     head = (
-        b"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
     )
     with running(exported_model) as server:
@@ -315,10 +315,10 @@ def test_a_model_replaced_under_load_takes_over_without_a_failed_request(
         server.wait_for_line("cannot be loaded; the current one stays in service")
         load.wait_for("two")
         # Back to the one before, at once; and to the newer again.
-        server.process.send_signal(signal.SIGHUP)
-        load.wait_for("one")
-        server.process.send_signal(signal.SIGHUP)
-        load.wait_for("two")
+        for version in ("one", "two"):
+            answer = client.post("/v1/models/rollback").json()
+            assert answer["models"][0]["version"] == version
+            load.wait_for(version)
         metrics = client.get("/metrics").text
         assert 'bert4rec_model_loads_total{result="loaded"} 2.0' in metrics
         assert 'bert4rec_model_loads_total{result="failed"} 1.0' in metrics
@@ -339,7 +339,8 @@ def test_a_switched_link_takes_over_in_every_worker(exported_model: Path, tmp_pa
         (tmp_path / "new").rename(current)
         while server.log.count("version two: loaded") < 2:
             wait_for_everywhere(server, "two")
-        server.process.send_signal(signal.SIGHUP)
+        with server.client() as client:
+            assert client.post("/v1/models/rollback").status_code == 200
         wait_for_everywhere(server, "one")
     assert load.failures == []
 

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -17,13 +17,22 @@ def serve_command(
     *,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8000,
+    unix_socket: Path | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
     workers: int = 1,
     threads: int = 1,
     quantised: bool = True,
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
+    allow_host: tuple[str, ...] = (),
+    insecure: Flag = False,
     watch: Flag = False,
     history: Path | None = None,
+    drain: float = 3.0,
+    log_format: Literal["text", "json"] = "text",
+    log_requests: Flag = False,
+    log_user_ids: Flag = False,
 ) -> None:
     """Answer requests for recommendations over HTTP, with a page to look at.
 
@@ -32,9 +41,16 @@ def serve_command(
     model
         A folder that `bert4rec export` wrote, or a link to one.
     host
-        Address to listen on. By default only this machine can reach the service; 0.0.0.0 opens it to all others.
+        Address to listen on. By default only this machine can reach the service; 0.0.0.0 opens it to all others, and
+        requires --api-key-file, or --insecure.
     port
         Port to listen on; 0 takes a free one.
+    unix_socket
+        Listen on this unix socket instead, which only this machine can reach.
+    tls_cert
+        A certificate with its chain, as PEM: serve HTTPS.
+    tls_key
+        The key of the certificate, unless it is in the same file.
     workers
         Processes. Each loads the model.
     threads
@@ -46,28 +62,51 @@ def serve_command(
         Where users' events are stored: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
         (absolute) or postgresql://user:password@host/database.
     api_key_file
-        Require a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. The file has one key a line; lines that
-        begin with # are comments.
+        Require a key, as `Authorization: Bearer KEY` or `X-API-Key: KEY`. A file with one key a line, each of which may
+        do everything; or one that ends in .toml, with a name, a role and a limit for each key.
+    allow_host
+        A name by which clients may call the service, besides addresses in numbers and localhost; can be repeated. With
+        keys, every name will do unless some are listed; * takes any.
+    insecure
+        Let others reach the service without keys.
     watch
         Switch to a new model as soon as the folder is replaced by renaming, or the link is changed. Never copy over
         the files of a model that is being served: they are mapped into memory, and the service would crash.
-        `kill -HUP` rolls back to the previous model until a restart; to roll back for good, change the link back.
+        `POST /v1/models/rollback` goes back to the model before until a restart; to go back for good, change the link.
+        Without --watch, `kill -HUP` looks for a new model, and reads keys and certificate again.
     history
         A dataset whose histories are added to the store first, so that its users are known. For large ones, use
         `bert4rec store import`.
+    drain
+        Seconds from SIGTERM to closing the address. Meanwhile /health/ready says no, so that load balancers notice.
+    log_format
+        text for people, or json, one object a line.
+    log_requests
+        Log a line for each request.
+    log_user_ids
+        Name users in these lines.
     """
     try:
         serve(
             model,
             host=host,
             port=port,
+            unix_socket=unix_socket,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
             workers=workers,
             threads=threads,
             quantised=quantised,
             store=store,
             api_key_file=api_key_file,
+            allow_host=allow_host,
+            insecure=insecure,
             watch=watch,
             history=history,
+            drain=drain,
+            log_format=log_format,
+            log_requests=log_requests,
+            log_user_ids=log_user_ids,
         )
     except UsageError as error:
         export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])

@@ -1,21 +1,25 @@
 """The service put together: its settings, its operations, its start and its end."""
 
 import asyncio
-import signal
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic_core import to_json
 
 from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
-from bert4rec.service.asgi import Application, Keys, Operation, Request, Response
+from bert4rec.service.access import Keys
+from bert4rec.service.application import Application, Operation, Request
 from bert4rec.service.counters import Metrics
 from bert4rec.service.documents import JSON, describe, docs_page, example_bodies, page_files
+from bert4rec.service.http.messages import Response
+from bert4rec.service.names import Names
+from bert4rec.service.problems import ProblemError
+from bert4rec.service.request_log import LogFormat, RequestLog
 from bert4rec.service.served_models import ModelVersions, open_model
 from bert4rec.service.service import Service
 from bert4rec.store.events import open_store
@@ -28,40 +32,103 @@ class Settings:
     model: Path
     store: str
     api_key_file: Path | None = None
+    allow_host: tuple[str, ...] = ()
+    any_host: bool = False
+    """Whether it answers to every name unless some are listed, because no page can reach it."""
     threads: int = 1
+    workers: int = 1
     quantised: bool = True
     watch: bool = False
+    log_format: LogFormat = "text"
+    log_requests: bool = False
+    log_user_ids: bool = False
 
 
 def check(settings: Settings) -> None:
     """Raise what `create_app` would raise. Of what it would create, only an empty store stays."""
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
+    Names(settings.allow_host)
     open_model(settings.model, settings.threads, quantised=settings.quantised)
     open_store(settings.store).close()
 
 
 def create_app(settings: Settings) -> Application:
-    """The service as an ASGI application, with its model loaded and warm."""
-    keys = Keys.read(settings.api_key_file) if settings.api_key_file else None
+    """The service as an application, with its model loaded and warm."""
+    keys = Keys.read(settings.api_key_file, workers=settings.workers) if settings.api_key_file else None
+    names = Names(settings.allow_host, any_by_default=settings.any_host or keys is not None)
     metrics = Metrics()
     versions = ModelVersions(
         settings.model, threads=settings.threads, quantised=settings.quantised, metrics=metrics
     )
     service = Service(versions, open_store(settings.store), metrics)
-    operations = operations_of(service)
-    examples = example_bodies(versions.current.recommender.catalogue)
+    life = Life(service, keys, watch=settings.watch)
+    operations = operations_of(service, life)
+    examples = example_bodies(None if keys else versions.current.recommender.catalogue)
     document = describe(operations, examples, has_keys=keys is not None)
     return Application(
         [*operations, *pages_of(document)],
-        running=partial(running, service, watch=settings.watch),
+        life=life,
+        names=names,
         keys=keys,
         metrics=metrics,
         is_overloaded=lambda: service.is_overloaded,
+        requests=RequestLog(settings.log_format, user_ids=settings.log_user_ids)
+        if settings.log_requests
+        else None,
     )
 
 
-def operations_of(service: Service) -> list[Operation]:
+class Life:
+    """The service from its start to its end, and what it is told meanwhile."""
+
+    def __init__(self, service: Service, keys: Keys | None, *, watch: bool) -> None:
+        self._service, self._keys, self._watch = service, keys, watch
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.tell_others: Callable[[], None] = lambda: None
+        """Called when this process goes back to the model before: other workers must do so too."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The service started, and stopped in the end."""
+        if self._watch:
+            self._begin(self._service.versions.watch())
+        self._begin(self._service.keep_metrics_fresh())
+        await self._service.start()
+        yield
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._service.stop()
+
+    def drain(self) -> None:
+        """From now on the service says that it is not ready, but answers."""
+        self._service.is_ready = False
+
+    def reload(self) -> None:
+        """Read the keys again, and take over the model in the folder if it is another one."""
+        if self._keys:
+            self._keys.reload()
+        self._begin(self._service.versions.look())
+
+    def roll_back(self) -> None:
+        """Back to the model before, as another worker has done."""
+        self._service.versions.roll_back()
+
+    async def roll_back_all(self) -> dict[str, Any]:
+        """Go back to the model before. Once more brings back the newer one."""
+        if not self._service.versions.roll_back():
+            raise ProblemError(409, "no_previous_model", "There is no previous model to go back to.")
+        self.tell_others()
+        return await self._service.models()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def operations_of(service: Service, life: Life) -> list[Operation]:
     """What can be asked.
 
     Whether the service is alive and ready may be asked without a key.
@@ -79,19 +146,33 @@ def operations_of(service: Service) -> list[Operation]:
         ),
         Operation("POST", "/v1/rank", service.rank, api.Recommendations, needs_model=True),
         Operation("POST", "/v1/explain", service.explain, api.Explanation),
-        Operation("POST", "/v1/events", service.add_events, event_schemas.EventsResponse, status=202),
-        Operation("DELETE", "/v1/events/{event_id}", service.remove_event, event_schemas.DeletedEvents),
+        Operation(
+            "POST",
+            "/v1/events",
+            service.add_events,
+            event_schemas.EventsResponse,
+            status=202,
+            role="write",
+        ),
+        Operation(
+            "DELETE",
+            "/v1/events/{event_id}",
+            service.remove_event,
+            event_schemas.DeletedEvents,
+            role="write",
+        ),
         Operation("GET", "/v1/items/{item_id}/similar", service.similar, api.SimilarItems),
         Operation("GET", "/v1/items", service.search, api.FoundItems),
         Operation("GET", "/v1/samples", service.samples, api.SampleUsers),
         Operation("GET", user_history, service.history, event_schemas.UserHistory),
-        Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents),
+        Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents, role="write"),
         Operation("GET", "/v1/models", service.models, api.ModelStates),
+        Operation("POST", "/v1/models/rollback", life.roll_back_all, api.ModelStates, role="admin"),
         Operation("GET", "/v1/info", service.info, api.Info),
-        Operation("GET", "/health/live", live, api.Health, needs_key=False),
-        Operation("GET", "/health/ready", ready, api.Health, needs_key=False),
-        Operation("GET", "/livez", live, needs_key=False),
-        Operation("GET", "/readyz", ready, needs_key=False),
+        Operation("GET", "/health/live", live, api.Health, role=None),
+        Operation("GET", "/health/ready", ready, api.Health, role=None),
+        Operation("GET", "/livez", live, role=None),
+        Operation("GET", "/readyz", ready, role=None),
         Operation("GET", "/metrics", metrics),
     ]
 
@@ -99,8 +180,8 @@ def operations_of(service: Service) -> list[Operation]:
 def pages_of(document: JSON) -> list[Operation]:
     """What people and programs read about the service.
 
-    The page needs no key: a browser sends none when it opens an address, so a guarded page could not even ask for
-    one. Its files hold no data, and whatever it then fetches is guarded.
+    None of it needs a key: a browser sends none when it opens an address, so a guarded page could not even ask for
+    one. These hold no data, and whatever the page then fetches is guarded.
     """
 
     async def openapi() -> Response:
@@ -113,26 +194,10 @@ def pages_of(document: JSON) -> list[Operation]:
         return response
 
     return [
-        Operation("GET", "/openapi.json", openapi),
-        Operation("GET", "/docs", docs),
+        Operation("GET", "/openapi.json", openapi, role=None),
+        Operation("GET", "/docs", docs, role=None),
         *(
-            Operation("GET", path, partial(give, response), needs_key=False)
+            Operation("GET", path, partial(give, response), role=None)
             for path, response in page_files().items()
         ),
     ]
-
-
-@asynccontextmanager
-async def running(service: Service, *, watch: bool) -> AsyncIterator[None]:
-    """The service started, and stopped in the end. SIGHUP rolls back to the previous model."""
-    loop = asyncio.get_running_loop()
-    watching = loop.create_task(service.versions.watch()) if watch else None
-    if threading.current_thread() is threading.main_thread():
-        loop.add_signal_handler(signal.SIGHUP, service.versions.roll_back)
-    await service.start()
-    yield
-    if watching:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-    await service.stop()

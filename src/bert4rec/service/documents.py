@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.service.asgi import Operation, Response
+from bert4rec.service.application import Operation
+from bert4rec.service.http.messages import Response
 from bert4rec.service.problems import MEDIA_TYPE
 from bert4rec.service.schemas import Problem
 
@@ -57,7 +58,7 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     models = {each: each.response for each in operations if each.response}
     schemas, definitions = TypeAdapter.json_schemas(
         [
-            *((each, "validation", each.adapter) for each in models if each.method == "POST"),
+            *((each, "validation", each.adapter) for each in models if each.has_body),
             *((each, "serialization", TypeAdapter(model)) for each, model in models.items()),
             ("problem", "serialization", TypeAdapter(Problem)),
         ],
@@ -66,13 +67,13 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     paths: JSON = {}
     for operation in models:
         entry = _response(operation, schemas[operation, "serialization"])
-        if operation.method == "POST":
+        if operation.has_body:
             bodies = {name: {"value": body} for name, body in examples[operation.path].items()}
             content = {"schema": schemas[operation, "validation"], "examples": bodies}
             entry["requestBody"] = {"required": True, "content": {"application/json": content}}
         elif operation.argument:
             entry["parameters"] = _parameters(operation)
-        if has_keys and not operation.needs_key:
+        if has_keys and operation.role is None:
             entry["security"] = []
         paths.setdefault(operation.path, {})[operation.method.lower()] = entry
     document: JSON = {
@@ -115,10 +116,14 @@ def _parameters(operation: Operation) -> list[JSON]:
     ]
 
 
-def example_bodies(catalogue: Catalogue) -> dict[str, JSON]:
-    """Bodies for each path that takes one, by what they show. The model knows their items, so they work as they are."""
-    first, last = range(1, len(catalogue) + 1)[:3], range(1, len(catalogue) + 1)[-3:]
-    history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
+def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
+    """Bodies for each path that takes one, by what they show. The model knows their items, so they work as they are;
+    without a catalogue they are made up, for readers who may not know what is in it."""
+    history: list[str | int] = ["item-1", "item-2", "item-3"]
+    items: list[str | int] = ["item-4", "item-5", "item-6"]
+    if catalogue:
+        first, last = range(1, len(catalogue) + 1)[:3], range(1, len(catalogue) + 1)[-3:]
+        history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
     user = "ann"
     bought = {
         "event_id": "order-1017-1",
@@ -143,7 +148,7 @@ def example_bodies(catalogue: Catalogue) -> dict[str, JSON]:
 def docs_page(document: JSON, host: str) -> Response:
     """The document as one HTML page; `host` is how the reader reached the service."""
     operations = [
-        _operation(method, path, operation, host)
+        _operation(method, path, operation, host, has_keys="security" in document)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
@@ -162,7 +167,7 @@ def docs_page(document: JSON, host: str) -> Response:
     return Response("".join(parts).encode(), "text/html; charset=utf-8", headers=_DOCS_HEADERS)
 
 
-def _operation(method: str, path: str, operation: JSON, host: str) -> str:
+def _operation(method: str, path: str, operation: JSON, host: str, *, has_keys: bool) -> str:
     facts = {
         name: operation[name] for name in ("parameters", "requestBody", "responses") if name in operation
     }
@@ -171,7 +176,10 @@ def _operation(method: str, path: str, operation: JSON, host: str) -> str:
         json.dumps(example["value"], ensure_ascii=False) for example in content.get("examples", {}).values()
     )
     # To be pasted into a terminal.
-    commands = "\n".join(f"curl --json {shlex.quote(body)} {shlex.quote(host + path)}" for body in bodies)
+    key = " -H 'X-API-Key: KEY'" if has_keys else ""
+    commands = "\n".join(
+        f"curl{key} --json {shlex.quote(body)} {shlex.quote(host + path)}" for body in bodies
+    )
     return (
         f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
         f"{escape(operation['description'])}</summary>"

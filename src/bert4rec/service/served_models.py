@@ -23,15 +23,18 @@ from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.ids import as_given
-from bert4rec.recommend.recommender import Question, Recommendation, Recommender
+from bert4rec.recommend.recommender import Question, Recommender
 from bert4rec.service.batcher import Batcher
 from bert4rec.service.counters import Metrics
 
 TopItems = tuple[Numbers, Scores]
 """The best items for a question, best first."""
 MAX_BATCH = 64
-MAX_WAITING = 512
-"""At a few thousand questions a second, the last in the queue waits a fraction of a second."""
+MAX_WAITING = 2048
+"""Single questions. Far fewer wait as a rule: what has waited for MAX_WAIT is turned away."""
+MAX_WAITING_IN_GROUPS = 1024
+MAX_WAIT = 0.5
+"""Seconds. Under overload, those who are answered have waited as long, and those who are not are told by then."""
 TIMEOUT = 5.0
 WATCH_EVERY = 1.0
 """Seconds between looks at the model's folder."""
@@ -87,7 +90,14 @@ class ServedModel:
         self.loaded_at = datetime.now(UTC)
         self._metrics = metrics
         self.batcher: Batcher[Question, TopItems] = Batcher(
-            self._top, name="model", max_batch=MAX_BATCH, max_waiting=MAX_WAITING, timeout=TIMEOUT
+            self._top,
+            name="model",
+            max_batch=MAX_BATCH,
+            max_waiting=MAX_WAITING,
+            max_waiting_in_groups=MAX_WAITING_IN_GROUPS,
+            max_wait=MAX_WAIT,
+            timeout=TIMEOUT,
+            on_start=metrics.queue_seconds.observe,
         )
 
     @property
@@ -95,24 +105,8 @@ class ServedModel:
         """Name and version, which identify a model."""
         return self.recommender.name, self.recommender.version
 
-    async def recommend(
-        self,
-        history: Sequence[str | int],
-        k: int,
-        *,
-        exclude_seen: bool | None = None,
-        allow: Sequence[str | int] | None = None,
-        deny: Sequence[str | int] | None = None,
-    ) -> Recommendation:
-        """As `Recommender.recommend`, answered in a batch with the other requests of the moment."""
-        question, unknown = self.recommender.question(
-            history, k, exclude_seen=exclude_seen, allow=allow, deny=deny
-        )
-        return self.recommender.answer(question, unknown, await self.batcher.ask(question))
-
     def _top(self, questions: list[Question]) -> Sequence[TopItems | Exception]:
         began = time.perf_counter()
-        self._metrics.queue_depth.set(self.batcher.waiting)
         try:
             return self.recommender.top(questions)
         except Exception:
@@ -149,11 +143,15 @@ class ModelVersions:
         """Forever: look whether the folder was replaced, and switch to the model that is there now."""
         while True:
             await asyncio.sleep(every)
-            found = await asyncio.to_thread(fingerprint, self._path)
-            if found is None or found == self._seen:  # between two renames, there is no folder
-                continue
-            self._seen = found
-            await self.reload()
+            await self.look()
+
+    async def look(self) -> None:
+        """Switch to the model in the folder, if it was replaced."""
+        found = await asyncio.to_thread(fingerprint, self._path)
+        if found is None or found == self._seen:  # between two renames, there is no folder
+            return
+        self._seen = found
+        await self.reload()
 
     async def reload(self) -> None:
         """Load the model in the folder and switch to it. One that cannot be loaded changes nothing."""
@@ -173,19 +171,20 @@ class ModelVersions:
         if dropped:
             await dropped.batcher.stop()
 
-    def roll_back(self) -> None:
-        """Switch to the previous model. Twice brings back the newer."""
+    def roll_back(self) -> bool:
+        """Switch to the previous model, if there is one. Twice brings back the newer."""
         if self.previous is None:
-            log.warning("There is no previous model to roll back to.")
-            return
+            return False
         self.previous, self.current = self.current, self.previous
         self._note("rolled_back")
+        return True
 
     def _note(self, result: str) -> None:
         self._metrics.model_loads.labels(result).inc()
         if self.previous:
             self._metrics.model_info.labels(*self.previous.version).set(0)
         self._metrics.model_info.labels(*self.current.version).set(1)
+        self._metrics.note_model(self.current.loaded_at)
         log.info("Model %s, version %s: %s.", *self.current.version, result.replace("_", " "))
 
 

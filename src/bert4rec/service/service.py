@@ -5,33 +5,44 @@ The docstrings of the operations are their descriptions in the OpenAPI document.
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.recommender import Item
 from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
-from bert4rec.service.batcher import Batcher, TooLateError
+from bert4rec.service.batcher import Batcher, OverloadedError, TooLateError
 from bert4rec.service.counters import Metrics
 from bert4rec.service.event_reading import event_as_sent, read_events
-from bert4rec.service.problems import ProblemError, to_problem
-from bert4rec.service.served_models import ModelVersions, ServedModel
+from bert4rec.service.http.messages import NO_STORE, Response
+from bert4rec.service.problems import ProblemError
+from bert4rec.service.recommending import (
+    Asked,
+    Content,
+    Plan,
+    Room,
+    batch_parts,
+    milliseconds_since,
+    name_of,
+    results_of,
+    scored,
+)
+from bert4rec.service.served_models import MAX_WAIT, MAX_WAITING, ModelVersions, ServedModel
 from bert4rec.store.events import Event, EventConflictError, Forgotten, HistoryStore, StoreError
 
 Result = TypeVar("Result")
-Content = dict[str, Any]
-"""What becomes the JSON of a response: one of the models of `schemas`, not checked again."""
 TIMEOUT = 5.0
 MAX_WAITING_EVENTS = 16_000
 """Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
+MAX_ITEMS_IN_BATCHES = 2**20
+"""Recommended by batches whose answers have not been read yet: 30 MB at most."""
 STEADY = 1.0
 """Seconds without a failure after which the store works again: where every second request fails, it does not."""
 log = logging.getLogger("bert4rec.service")
@@ -55,15 +66,25 @@ class Service:
             size=len,
         )
         # Reads are many and short; explanations and searches are few and longer. Neither must wait for the other.
-        self._reads = _lane("store-read", max_waiting=1024)
+        self._reads = _lane("store-read", max_waiting=MAX_WAITING, max_wait=MAX_WAIT)
         self._deletions = _lane("store-delete", max_waiting=64)
         self._side = _lane("side", max_waiting=64)
+        self._room = Room(MAX_ITEMS_IN_BATCHES)
+        metrics.follow(metrics.queue_depth, lambda: versions.current.batcher.waiting)
+        metrics.follow(metrics.queue_oldest_seconds, lambda: versions.current.batcher.oldest)
+        metrics.follow(metrics.store_writes_waiting, lambda: self._commits.waiting)
 
     async def start(self) -> None:
         """Ask the store once, so that a wrong address is in the log at once; it may come back later."""
-        with suppress(StoreError, TooLateError):
+        with suppress(StoreError, TooLateError, OverloadedError):
             await self._newest("", 1)
         self.is_ready = True
+
+    async def keep_metrics_fresh(self) -> None:
+        """Forever: with several workers, a page shows what each of them wrote last."""
+        while True:
+            self.metrics.refresh()
+            await asyncio.sleep(1.0)
 
     async def stop(self) -> None:
         """Finish what was accepted, unless the store hangs, then let go of everything."""
@@ -90,89 +111,93 @@ class Service:
 
     async def recommend(self, request: api.RecommendRequest) -> Content:
         """Items that should come next, by a history that is sent or by a user's stored events."""
-        began = time.perf_counter()
+        began = time.monotonic()
         history: Sequence[str | int]
         if isinstance(request, api.ByHistory):
-            source, history = "request", request.history
+            history = request.history
         else:
-            source, history = "store", await self._items_of(request.user_id, request.exclude_seen)
-        content = await self._recommend(
-            history,
-            request.k,
-            exclude_seen=request.exclude_seen,
-            allow=request.candidates,
-            deny=request.exclude_items,
-            source=source,
-        )
-        if content["fallback"]:
-            self.metrics.fallbacks.labels("unknown_items" if history else "empty_history").inc()
-        return {**content, "took_ms": _milliseconds_since(began)}
+            history = await self._ask_store(self._reads, self._items_of(request), "read", since=began)
+        plan = self._plan(self.versions.current, request, history)
+        return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
 
     async def rank(self, request: api.RankRequest) -> Content:
         """The given items, best first."""
-        began = time.perf_counter()
-        content = await self._recommend(
-            request.history, len(request.items), exclude_seen=False, allow=request.items
+        began = time.monotonic()
+        asked = api.ByHistory.model_construct(
+            history=request.history, k=len(request.items), exclude_seen=False, candidates=request.items
         )
-        return {**content, "took_ms": _milliseconds_since(began)}
+        plan = Plan.of(self.versions.current, asked, request.history)
+        self.metrics.unknown_items.inc(len(plan.unknown))
+        return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
 
-    async def _recommend(
-        self,
-        history: Sequence[str | int],
-        k: int,
-        *,
-        exclude_seen: bool | None,
-        allow: list[str | int] | None,
-        deny: list[str | int] | None = None,
-        source: str = "request",
-    ) -> Content:
-        model = self.versions.current
-        found = await model.recommend(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
-        self.metrics.unknown_items.inc(len(found.unknown_items))
-        return {
-            "recommendation_id": new_id(),
-            "model": _name(model),
-            "items": [_scored(item) for item in found.items],
-            "context": {"source": source, "used": found.used, "unknown_items": found.unknown_items},
-            "fallback": found.fallback,
-        }
+    async def recommend_batch(self, request: api.BatchRequest) -> Response:
+        """Many requests at once; each gets its own response or its own error. All are taken up, or none."""
+        began = time.monotonic()
+        entries: list[Asked | Exception] = []
+        for entry in request.requests:
+            entries.append(_outcome(partial(check_request.validate_python, entry)))
+            await _let_others_go_on(len(entries))
+        with ExitStack() as holding:
+            holding.enter_context(self._room.take(sum(each.k for each in entries if isinstance(each, Asked))))
+            model = self.versions.current
+            plans = await self._plan_all(model, entries)
+            questions = [each.question for each in plans if isinstance(each, Plan)]
+            results = results_of(plans, await model.batcher.ask_all(questions))
+            parts = batch_parts(results, began, holding.pop_all())
+        # Begun, so that what it holds is let go even if nobody reads it.
+        return Response(chain([next(parts)], parts), headers=NO_STORE)
 
-    async def recommend_batch(self, request: api.BatchRequest) -> Content:
-        """Many requests at once; each gets its own response or its own error."""
-        return {"results": await asyncio.gather(*map(self._recommend_entry, request.requests))}
+    async def _plan_all(
+        self, model: ServedModel, entries: Sequence[Asked | Exception]
+    ) -> list[Plan | Exception]:
+        reads = [self._items_of(each) for each in entries if isinstance(each, api.ByUser)]
+        found = iter(await self._reads.ask_all(reads))
+        plans: list[Plan | Exception] = []
+        for entry in entries:
+            if isinstance(entry, Exception):
+                plans.append(entry)
+                continue
+            history = next(found) if isinstance(entry, api.ByUser) else entry.history
+            if isinstance(history, Exception):
+                plans.append(history)
+            else:
+                plans.append(_outcome(partial(self._plan, model, entry, history)))
+            await _let_others_go_on(len(plans))
+        return plans
 
-    async def _recommend_entry(self, entry: object) -> Content:
-        try:
-            return await self.recommend(check_request.validate_python(entry))
-        except Exception as error:
-            return {"error": to_problem(error, "An entry of /v1/recommend/batch").document()}
+    def _plan(self, model: ServedModel, request: Asked, history: Sequence[str | int]) -> Plan:
+        plan = Plan.of(model, request, history)
+        self.metrics.unknown_items.inc(len(plan.unknown))
+        if plan.fallback:
+            self.metrics.fallbacks.labels(plan.fallback).inc()
+        return plan
 
     async def explain(self, request: api.ExplainRequest) -> Content:
         """Which actions a recommendation rests on, and where the model looked."""
-        began = time.perf_counter()
+        began = time.monotonic()
         model = self._model_with(request.item_id)
         found = await self._side.ask(partial(model.recommender.explain, request.history, request.item_id))
         return {
-            "model": _name(model),
-            "item": _scored(found.item),
+            "model": name_of(model),
+            "item": scored(found.item),
             "contributions": found.contributions,
             "attention": None if found.attention is None else found.attention.tolist(),
             "unknown_items": found.unknown_items,
             "fallback": found.fallback,
-            "took_ms": _milliseconds_since(began),
+            "took_ms": milliseconds_since(began),
         }
 
     # Items
 
     async def similar(self, request: api.SimilarRequest) -> Content:
         """Items that the model considers similar; the score is the cosine of their vectors."""
-        began = time.perf_counter()
+        began = time.monotonic()
         model = self._model_with(request.item_id)
         found = await self._side.ask(partial(model.recommender.similar, request.item_id, request.k))
         return {
-            "model": _name(model),
-            "items": [_scored(item) for item in found.items],
-            "took_ms": _milliseconds_since(began),
+            "model": name_of(model),
+            "items": [scored(item) for item in found.items],
+            "took_ms": milliseconds_since(began),
         }
 
     def _model_with(self, item_id: str | int) -> ServedModel:
@@ -255,19 +280,24 @@ class Service:
         events: list[Event] = await self._ask_store(self._reads, call, "read")
         return events
 
-    async def _items_of(self, user_id: str, exclude_seen: bool | None) -> list[str]:
-        """As many of the newest as a model looks at; before them all others, if these are not recommended again."""
+    def _items_of(self, request: api.ByUser) -> Callable[[], list[str]]:
+        """A read of as many of the newest as a model looks at; before them all others, if these are not recommended
+        again."""
         recommender = self.versions.current.recommender
         limit = max(api.MAX_HISTORY, recommender.max_history)
-        if not (recommender.exclude_seen if exclude_seen is None else exclude_seen):
-            return [event.item_id for event in await self._newest(user_id, limit)]
-        call = partial(self._with_store, "read", self.store.items_of, user_id, limit)
-        items: list[str] = await self._ask_store(self._reads, call, "read")
-        return items
+        leaves_out = recommender.exclude_seen if request.exclude_seen is None else request.exclude_seen
 
-    async def _ask_store(self, lane: Batcher[Any, Any], question: object, what: str) -> Any:
+        def newest() -> list[str]:
+            return [event.item_id for event in self.store.newest(request.user_id, limit)]
+
+        read = partial(self.store.items_of, request.user_id, limit) if leaves_out else newest
+        return partial(self._with_store, "read", read)
+
+    async def _ask_store(
+        self, lane: Batcher[Any, Any], question: object, what: str, *, since: float | None = None
+    ) -> Any:
         try:
-            return await lane.ask(question)
+            return await lane.ask(question, since=since)
         except TooLateError:
             self._note_failure(what, "the history store does not respond in time")
             raise
@@ -297,7 +327,7 @@ class Service:
         return {
             "models": [
                 {
-                    **_name(model),
+                    **name_of(model),
                     "state": state,
                     "num_items": len(model.recommender.catalogue),
                     "max_history": model.recommender.max_history,
@@ -314,7 +344,7 @@ class Service:
         return {
             "service": "bert4rec",
             "version": __version__,
-            "model": _name(self.versions.current),
+            "model": name_of(self.versions.current),
             "store": self.store.description.split()[0],
             "limits": api.Limits().model_dump(),
         }
@@ -330,14 +360,14 @@ class Service:
         return {"status": "ready"}
 
 
-def _lane(name: str, *, max_waiting: int) -> Batcher[Callable[[], Any], Any]:
+def _lane(name: str, *, max_waiting: int, max_wait: float | None = None) -> Batcher[Callable[[], Any], Any]:
     """A thread that makes calls one after the other, with a bounded queue and a deadline."""
 
     def work(calls: list[Callable[[], Result]]) -> Sequence[Result | Exception]:
         return [_outcome(call) for call in calls]
 
     # Small batches: clients that have hung up are noticed between two of them.
-    return Batcher(work, name=name, max_batch=8, max_waiting=max_waiting, timeout=TIMEOUT)
+    return Batcher(work, name=name, max_batch=8, max_waiting=max_waiting, max_wait=max_wait, timeout=TIMEOUT)
 
 
 def _outcome(call: Callable[[], Result]) -> Result | Exception:
@@ -347,24 +377,11 @@ def _outcome(call: Callable[[], Result]) -> Result | Exception:
         return error
 
 
-def new_id() -> str:
-    """32 hexadecimal digits; ids of later milliseconds are greater, so logs sort by them."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
-
-
-def _name(model: ServedModel) -> Content:
-    name, version = model.version
-    return {"name": name, "version": version}
-
-
-def _scored(item: Item) -> Content:
-    # Not left to the writer of JSON, which takes four times as long for dataclasses as for dicts.
-    return vars(item)
+async def _let_others_go_on(done: int) -> None:
+    """Between the entries of a batch: a long one must not hold up all others."""
+    if done % 32 == 0:
+        await asyncio.sleep(0)
 
 
 def _item(catalogue: Catalogue, number: int) -> Content:
     return {"item_id": catalogue.id_of(number), "title": catalogue.title_of(number)}
-
-
-def _milliseconds_since(began: float) -> float:
-    return round((time.perf_counter() - began) * 1000, 3)

@@ -1,0 +1,122 @@
+"""One process that answers: start, signals, and how it ends.
+
+SIGTERM: from now on `/health/ready` says no; for some seconds connections are still accepted, and each is told that its
+answer is the last, so that whoever sends requests here can go elsewhere; then the listener is closed, what was accepted
+is answered, and the process ends. Ctrl-C leaves out the seconds, and so does a second signal.
+SIGHUP: read keys and certificate again, and look for a new model.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Protocol
+
+from bert4rec.service.http.connection import Connection
+from bert4rec.service.http.connections import Connections
+from bert4rec.service.http.listening import BACKLOG
+from bert4rec.service.http.messages import Handler
+
+GRACE = 30.0
+"""Seconds that requests in progress have to end after the listener is closed."""
+log = logging.getLogger("bert4rec.service")
+
+
+class Application(Handler, Protocol):
+    """What a server serves."""
+
+    max_body: int
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Entered before the first request and left after the last."""
+        ...
+
+    def drain(self) -> None:
+        """Say that no more requests should come."""
+        ...
+
+    def reload(self) -> None:
+        """Look whether anything has changed on disk."""
+        ...
+
+    def watch_connections(self, connections: Connections) -> None:
+        """To be counted."""
+        ...
+
+
+Accepting = Callable[[Callable[[], Connection]], AbstractAsyncContextManager[None]]
+"""Where connections come from: gives each to a protocol that the factory makes."""
+
+
+class Server:
+    """Serves an application until told to stop. Lives in one event loop."""
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        drain: float | None,
+        reload_more: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`drain`: seconds from being told to stop to closing the listener; None: until told again."""
+        self._application, self._drain, self._reload_more = application, drain, reload_more
+        self._draining, self._stopping = asyncio.Event(), asyncio.Event()
+        self.connections: Connections | None = None
+
+    async def run(self, accepting: Accepting, *, on_ready: Callable[[], None] = lambda: None) -> None:
+        async with self._application.running():
+            connections = Connections(self._application, max_body=self._application.max_body)
+            self.connections = connections
+            self._application.watch_connections(connections)
+            async with accepting(lambda: Connection(connections)):
+                on_ready()
+                await self._draining.wait()
+                self._application.drain()
+                connections.is_draining = True
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._drain):
+                        await self._stopping.wait()
+            if cut := await connections.close(GRACE):
+                log.warning("%d connections did not end in %g seconds and were cut.", cut, GRACE)
+
+    def drain(self) -> None:
+        """Stop after a while; when called again, at once."""
+        if self._draining.is_set():
+            self._stopping.set()
+        self._draining.set()
+
+    def stop(self) -> None:
+        """Stop at once, when what was accepted is answered."""
+        self._stopping.set()
+        self._draining.set()
+
+    def reload(self) -> None:
+        self._application.reload()
+        self._reload_more()
+
+    def listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.drain)
+        loop.add_signal_handler(signal.SIGINT, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+
+def on_listener(listener: socket.socket, tls: ssl.SSLContext | None) -> Accepting:
+    """Connections from a socket of this process alone."""
+
+    @asynccontextmanager
+    async def accepting(new_connection: Callable[[], Connection]) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        if listener.family == socket.AF_UNIX:
+            server = await loop.create_unix_server(new_connection, sock=listener, ssl=tls, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(new_connection, sock=listener, ssl=tls, backlog=BACKLOG)
+        try:
+            yield
+        finally:
+            server.close()
+
+    return accepting

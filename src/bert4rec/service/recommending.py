@@ -1,0 +1,123 @@
+"""Between a request for recommendations and its response: a question to one model, and what it found as JSON."""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from bert4rec.recommend.catalogue import Id
+from bert4rec.recommend.recommender import Item, Question
+from bert4rec.service import schemas as api
+from bert4rec.service.batcher import OverloadedError
+from bert4rec.service.problems import to_problem
+from bert4rec.service.served_models import ServedModel, TopItems
+
+Content = dict[str, Any]
+"""What becomes the JSON of a response: one of the models of `schemas`, not checked again."""
+Asked = api.ByHistory | api.ByUser
+
+
+class Plan(NamedTuple):
+    """A question to a model. It is answered by that model alone, because item numbers have a meaning to it only."""
+
+    model: ServedModel
+    question: Question
+    unknown: list[Id]
+    source: str
+    fallback: str | None
+    """Why popular items are recommended, if they are."""
+
+    @classmethod
+    def of(cls, model: ServedModel, request: Asked, history: Sequence[str | int]) -> "Plan":
+        question, unknown = model.recommender.question(
+            history,
+            request.k,
+            exclude_seen=request.exclude_seen,
+            allow=request.candidates,
+            deny=request.exclude_items,
+        )
+        fallback = None
+        if not len(question.history):
+            fallback = "unknown_items" if history else "empty_history"
+        source = "store" if isinstance(request, api.ByUser) else "request"
+        return cls(model, question, unknown, source, fallback)
+
+    def content(self, found: TopItems, began: float) -> Content:
+        """The response, if this was found; `began` is when the request was, by `time.monotonic`."""
+        answer = self.model.recommender.answer(self.question, self.unknown, found)
+        return {
+            "recommendation_id": new_id(),
+            "model": name_of(self.model),
+            "items": [scored(item) for item in answer.items],
+            "context": {"source": self.source, "used": answer.used, "unknown_items": answer.unknown_items},
+            "fallback": answer.fallback,
+            "took_ms": milliseconds_since(began),
+        }
+
+
+class Room:
+    """How much may be held in all, for answers that are being read by their clients."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def take(self, size: int) -> Iterator[None]:
+        if size > self._left:
+            raise OverloadedError
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+def results_of(
+    plans: Sequence[Plan | Exception], outcomes: Sequence[TopItems | Exception]
+) -> list[tuple[Plan, TopItems] | Content]:
+    """What was found for each entry of a batch, or its problem; `outcomes` are those of the plans, in their order."""
+    answered = iter(outcomes)
+    results: list[tuple[Plan, TopItems] | Content] = []
+    for plan in plans:
+        outcome = next(answered) if isinstance(plan, Plan) else plan
+        if isinstance(plan, Plan) and not isinstance(outcome, Exception):
+            results.append((plan, outcome))
+        else:
+            assert isinstance(outcome, Exception)
+            results.append({"error": to_problem(outcome, "An entry of /v1/recommend/batch").document()})
+    return results
+
+
+def batch_parts(
+    results: Sequence[tuple[Plan, TopItems] | Content], began: float, held: ExitStack
+) -> Iterator[bytes]:
+    """The response to a batch, a part for each entry, made when it is asked for. `held` is let go in the end, or when
+    nobody asks any more."""
+    with held:
+        yield b'{"results":['
+        for place, result in enumerate(results):
+            content = result[0].content(result[1], began) if isinstance(result, tuple) else result
+            yield (b"," if place else b"") + to_json(content)
+        yield b"]}"
+
+
+def new_id() -> str:
+    """32 hexadecimal digits; ids of later milliseconds are greater, so logs sort by them."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def name_of(model: ServedModel) -> Content:
+    name, version = model.version
+    return {"name": name, "version": version}
+
+
+def scored(item: Item) -> Content:
+    # Not left to the writer of JSON, which takes four times as long for dataclasses as for dicts.
+    return vars(item)
+
+
+def milliseconds_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)
