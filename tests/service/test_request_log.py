@@ -61,7 +61,8 @@ def write_one(log: RequestLog, **changes: Any) -> None:
 
 
 def test_a_line_is_an_object_with_time_level_and_message() -> None:
-    line = JsonFormatter().format(record_of("Model %s: %s.", "ml-1m", "loaded"))
+    record = record_of("Model %s: %s.", "ml-1m", "loaded")
+    line = contextvars.Context().run(JsonFormatter().format, record)
     fields = json.loads(line)
     assert fields.keys() == {"time", "level", "message"}
     assert re.fullmatch(MOMENT, fields["time"])
