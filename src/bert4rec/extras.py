@@ -27,3 +27,13 @@ def require_transformers() -> None:
     """Refuse to measure against a library that is not there; does not load it. No extra: nothing else needs it."""
     if find_spec("transformers") is None:
         raise UsageError("transformers is required: pip install transformers.")
+
+
+def require_tracing() -> None:
+    """Refuse to export traces without OpenTelemetry; does not load it."""
+    try:
+        is_there = all(map(find_spec, ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")))
+    except ModuleNotFoundError:  # not even the package that they are in
+        is_there = False
+    if not is_there:
+        raise UsageError("OpenTelemetry is required to export traces: pip install 'bert4rec[otel]'.")
