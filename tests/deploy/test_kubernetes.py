@@ -161,6 +161,7 @@ def test_the_database_is_found_by_the_variables_of_the_secret(
     with Postgres.running() as server:
         for name, value in conninfo_to_dict(server.new_store()).items():
             monkeypatch.setenv(variables[name], str(value))
-        with running(exported_model, store=value_of(CONTAINER["args"], "--store")) as service:
-            answer = service.client().post("/v1/events", json={"events": [event]})
+        store = value_of(CONTAINER["args"], "--store")
+        with running(exported_model, store=store) as service, service.client() as client:
+            answer = client.post("/v1/events", json={"events": [event]})
             assert answer.json()["accepted"] == 1, answer.text
