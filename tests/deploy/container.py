@@ -56,7 +56,7 @@ def _run_stage(stage: Stage, root: Path, *, borrowed: Sequence[Path], earlier: P
             path = f"{Path(sys.executable).parent}:{environ['PATH']}:/usr/sbin"
             done = subprocess.run(
                 ["unshare", "--mount", "/bin/sh", "-e", "-c", script],
-                env={**environ, "PATH": path},
+                env={**environ, **stage.arguments, "PATH": path},
                 capture_output=True,
                 text=True,
                 check=False,

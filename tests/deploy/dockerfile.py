@@ -31,6 +31,11 @@ class Stage:
         return found
 
     @property
+    def arguments(self) -> dict[str, str]:
+        """Of the build, as they are unless somebody gives others."""
+        return dict(argument.split("=", 1) for argument in self.all("ARG"))
+
+    @property
     def environment(self) -> dict[str, str]:
         pairs = [pair for argument in self.all("ENV") for pair in argument.split()]
         return dict(pair.split("=", 1) for pair in pairs)
