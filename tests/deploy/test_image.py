@@ -105,7 +105,7 @@ def check_that_it_serves(image: Path, model: Path, folder: Path) -> None:
         answer = container.run(["python", "-c", ASK])
         assert len(json.loads(answer.stdout)["items"]) == 3, answer
         for place in ("/opt/bert4rec", "/model", "/etc", "/"):
-            assert container.run(["touch", f"{place}/x"]).returncode != 0, f"{place} can be written to"
+            assert "Read-only file system" in container.run(["touch", f"{place}/x"]).stderr, place
         container.process.send_signal(signal.SIGTERM)
         assert container.process.wait() == 0
     assert (data / "history.db").stat().st_uid == int(FINAL.one("USER").partition(":")[0])
