@@ -14,7 +14,7 @@ import re
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -304,17 +304,21 @@ def paced(
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """In an event loop as fast as can be had, with no pauses to collect garbage."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        from asyncio import new_event_loop
     gc.collect()
     gc.disable()
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(work)
     finally:
         gc.enable()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 def post(path: str, content: object) -> bytes:

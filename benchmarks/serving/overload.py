@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from benchmarks.load import Crowd, Outcome, closed_loop, paced, run
 from benchmarks.serving.models import BEAUTY, SMALL, Shape
@@ -12,6 +14,7 @@ from benchmarks.serving.speed import USUAL, best_rate
 
 FLOOD = 2000
 BATCH_CLIENTS, SINGLE_CLIENTS, BATCH = 3, 16, 256
+SINGLES_PER_SECOND = 100
 
 
 def overload(plan: Plan) -> Found:
@@ -21,29 +24,21 @@ def overload(plan: Plan) -> Found:
         "beauty": (BEAUTY, lambda _: BEAUTY.by_history()),
         "by_user": (SMALL, SMALL.by_user),
     }
-    return {
-        kind: plan.each(lambda version, shape=shape, make=make: _flood(version, shape, make, plan))  # type: ignore[misc]
-        for kind, (shape, make) in kinds.items()
-    }
+    return {kind: plan.each(partial(_flood, plan, *which)) for kind, which in kinds.items()}
 
 
-def _flood(version: Version, shape: Shape, make: Callable[[Server], list[bytes]], plan: Plan) -> Found:
+def _flood(plan: Plan, shape: Shape, make: Callable[[Server], list[bytes]], version: Version) -> Found:
     with serving(version, shape.folder()) as server:
         requests, port = make(server), server.port
         closed_loop(port, requests, connections=USUAL, seconds=1)
         capacity = best_rate(server, requests, plan)
+        closed = partial(closed_loop, port, requests, connections=FLOOD, seconds=plan.seconds)
+        on_schedule = partial(paced, port, requests, connections=FLOOD, seconds=plan.seconds)
         floods = {
-            "closed_loop": server.during(
-                lambda: closed_loop(port, requests, connections=FLOOD, seconds=plan.seconds)
-            )
+            "closed_loop": server.during(closed),
+            "paced_2x": server.during(partial(on_schedule, per_second=2 * capacity)),
+            "paced_4x": server.during(partial(on_schedule, per_second=4 * capacity)),
         }
-        for times in (2, 4):
-            rate = times * capacity
-            floods[f"paced_{times}x"] = server.during(
-                lambda rate=rate: paced(
-                    port, requests, connections=FLOOD, seconds=plan.seconds, per_second=rate
-                )
-            )
         after = closed_loop(port, requests, connections=USUAL, seconds=plan.turn)
     highest = max(capacity, *(each.per_second for each in floods.values()))
     return {
@@ -62,36 +57,59 @@ def _flood(version: Version, shape: Shape, make: Callable[[Server], list[bytes]]
 
 
 def fairness(plan: Plan) -> Found:
-    """Single clients, without and with a few that send batch after batch."""
+    """Single clients, without and with a few that send batch after batch.
+
+    In a closed loop the singles fall into step with the batches: they are answered with them and ask again just as the
+    queue is empty. On a schedule they come at any moment, as people do.
+    """
 
     def one(version: Version) -> Found:
         requests, batch = BEAUTY.by_history(), BEAUTY.batch(BATCH)
+        seconds = plan.seconds / 2
         with serving(version, BEAUTY.folder()) as server:
-            alone = closed_loop(server.port, requests, connections=SINGLE_CLIENTS, seconds=plan.turn)
-            singles, batches = run(_beside_batches(server.port, requests, batch, plan.seconds / 2))
-        entries = [entry for body in batches.bodies for entry in json.loads(body).get("results", ())]
+
+            def singles() -> Crowd:
+                return Crowd(server.port, requests, connections=SINGLE_CLIENTS)
+
+            def batches() -> Crowd:
+                return Crowd(server.port, [batch], connections=BATCH_CLIENTS, keep_bodies=True)
+
+            alone = run(singles().closed_loop(plan.turn))
+            alone_paced = run(singles().paced(plan.turn, SINGLES_PER_SECOND))
+            beside = run(
+                together(lambda: singles().closed_loop(seconds), lambda: batches().closed_loop(seconds))
+            )
+            beside_paced = run(
+                together(
+                    lambda: singles().paced(seconds, SINGLES_PER_SECOND),
+                    lambda: batches().closed_loop(seconds),
+                )
+            )
         return {
-            "alone": told(alone),
-            "beside_batches": {
-                **told(singles),
-                "share_failed": share(singles.failed, singles.failed + len(singles.latencies)),
-            },
-            "batches": {
-                **told(batches),
-                "entries": len(entries),
-                "entries_answered_per_second": round(
-                    sum("error" not in each for each in entries) / batches.seconds
-                ),
-                "share_of_entries_failed": share(sum("error" in each for each in entries), len(entries)),
-            },
+            "closed_loop": _fairness(alone, *beside),
+            "paced": _fairness(alone_paced, *beside_paced),
         }
 
     return plan.each(one)
 
 
-async def _beside_batches(
-    port: int, requests: list[bytes], batch: bytes, seconds: float
-) -> tuple[Outcome, Outcome]:
-    singles = Crowd(port, requests, connections=SINGLE_CLIENTS)
-    batches = Crowd(port, [batch], connections=BATCH_CLIENTS, keep_bodies=True)
-    return await asyncio.gather(singles.closed_loop(seconds), batches.closed_loop(seconds))
+def _fairness(alone: Outcome, singles: Outcome, batches: Outcome) -> Found:
+    entries = [entry for body in batches.bodies for entry in json.loads(body).get("results", ())]
+    failed = sum("error" in entry for entry in entries)
+    return {
+        "alone": told(alone),
+        "beside_batches": {
+            **told(singles),
+            "share_failed": share(singles.failed, singles.failed + len(singles.latencies)),
+        },
+        "batches": {
+            **told(batches),
+            "entries": len(entries),
+            "entries_answered_per_second": round((len(entries) - failed) / batches.seconds),
+            "share_of_entries_failed": share(failed, len(entries)),
+        },
+    }
+
+
+async def together(*loads: Callable[[], Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
+    return await asyncio.gather(*(load() for load in loads))

@@ -24,6 +24,10 @@ class Plan:
     requests: int = 50_000
     """Over which memory is watched."""
     stops: int = 5
+    count: int = 100
+    """Kills."""
+    store: str | None = None
+    """In which events must survive the kills; None for SQLite."""
 
     @property
     def turn(self) -> float:

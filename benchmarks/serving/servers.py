@@ -161,7 +161,9 @@ def launch(
         command.append(f"--drain={drain:g}")
     with log.open("ab") as sink:
         process = subprocess.Popen([*command, *options], stdout=sink, stderr=sink, env=version.environment)
-    os.sched_setaffinity(process.pid, cores)  # while Python has not even begun; threads and workers inherit it
+    os.sched_setaffinity(
+        process.pid, cores
+    )  # while Python has not even begun; threads and workers inherit it
     return process
 
 

@@ -15,7 +15,9 @@ SWEEP = (1, 8, 32, 128, 512, 2000)
 USUAL = 32
 MANY = 64
 """Connections for several workers: enough for each to have its share by chance."""
-IMPORT = "import time; t = time.perf_counter(); import bert4rec.service.server; print(time.perf_counter() - t)"
+IMPORT = (
+    "import time; t = time.perf_counter(); import bert4rec.service.server; print(time.perf_counter() - t)"
+)
 
 
 def throughput(plan: Plan) -> Found:
@@ -122,7 +124,9 @@ def workers(plan: Plan) -> Found:
     """
 
     def one(version: Version) -> Found:
-        turns = [(_with_workers(version, plan, 1), _with_workers(version, plan, 2)) for _ in range(plan.rounds)]
+        turns = [
+            (_with_workers(version, plan, 1), _with_workers(version, plan, 2)) for _ in range(plan.rounds)
+        ]
         raw = [two["per_second"] / alone["per_second"] for alone, two in turns]
         by_processor = [
             2 * two["per_processor_second"] / alone["per_processor_second"] for alone, two in turns
