@@ -41,7 +41,7 @@ def main() -> None:
         versions.append(Version("before", given.against.resolve()))
     plan = Plan(versions, given.seconds, given.rounds, given.requests, given.stops, given.count, given.store)
     os.sched_setaffinity(0, {LOAD_CORE})
-    found: Found = {"seconds": plan.seconds}
+    found: Found = {"serve": {"seconds": plan.seconds, "rounds": plan.rounds}}
     for name in given.what or [each.__name__ for each in USUAL]:
         sys.stderr.write(f"{name}\n")
         found[name] = MEASURES[name](plan)

@@ -51,7 +51,7 @@ def _kills(version: Version, plan: Plan) -> Found:
         "kills": plan.count,
         "store": store.partition(":")[0],
         "acknowledged": len(acknowledged),
-        "requests_repeated": sum(client.repeated for client in clients),
+        "attempts_without_answer": sum(client.unanswered for client in clients),
         "lost": len(acknowledged - found.keys()),
         "doubled": sum(count > 1 for count in found.values()),
         "never_acknowledged": len(found.keys() - acknowledged),
@@ -65,7 +65,7 @@ class Client:
     name: str
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     """Event and item."""
-    repeated: int = 0
+    unanswered: int = 0
     _connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post_until(self, enough: asyncio.Event, port: int, answered: asyncio.Event) -> None:
@@ -74,7 +74,7 @@ class Client:
             events = [self._event(place, rng) for place in range(rng.randint(1, MOST_EVENTS))]
             request = post("/v1/events", {"events": events})
             while (answer := await self._ask(port, request)) is None:
-                self.repeated += 1
+                self.unanswered += 1
             assert answer["accepted"] + answer["duplicates"] == len(events), answer
             self.acknowledged += [(each["event_id"], each["item_id"]) for each in events]
             answered.set()

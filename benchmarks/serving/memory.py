@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -46,11 +47,12 @@ def requests(plan: Plan) -> Found:
 
 def unread(plan: Plan) -> Found:
     """Clients that ask for large answers and never read them, and clients that never end a large request."""
-    return {
-        "small": plan.each(lambda version: _beside(version, SMALL, _never_read(SMALL), plan)),
-        "beauty": plan.each(lambda version: _beside(version, BEAUTY, _never_read(BEAUTY), plan)),
-        "unfinished": plan.each(lambda version: _beside(version, SMALL, _never_end(), plan)),
+    kinds = {
+        "small": (SMALL, _never_read(SMALL)),
+        "beauty": (BEAUTY, _never_read(BEAUTY)),
+        "unfinished": (SMALL, _never_end()),
     }
+    return plan.each_kind({kind: partial(_beside, plan, *which) for kind, which in kinds.items()})
 
 
 def _never_read(shape: Shape) -> list[bytes]:
@@ -63,7 +65,7 @@ def _never_end() -> list[bytes]:
     return [whole[:-1]] * UNFINISHED
 
 
-def _beside(version: Version, shape: Shape, sent: list[bytes], plan: Plan) -> Found:
+def _beside(plan: Plan, shape: Shape, sent: list[bytes], version: Version) -> Found:
     """Memory before, at its highest and afterwards, and how others are answered meanwhile."""
     requests = shape.by_history()
     with serving(version, shape.folder()) as server:

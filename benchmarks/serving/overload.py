@@ -24,7 +24,7 @@ def overload(plan: Plan) -> Found:
         "beauty": (BEAUTY, lambda _: BEAUTY.by_history()),
         "by_user": (SMALL, SMALL.by_user),
     }
-    return {kind: plan.each(partial(_flood, plan, *which)) for kind, which in kinds.items()}
+    return plan.each_kind({kind: partial(_flood, plan, *which) for kind, which in kinds.items()})
 
 
 def _flood(plan: Plan, shape: Shape, make: Callable[[Server], list[bytes]], version: Version) -> Found:

@@ -1,6 +1,6 @@
 """How long to measure, and how an outcome is told."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,14 @@ class Plan:
     def each(self, measure: Callable[[Version], Found]) -> Found:
         """One version after the other."""
         return {version.name: measure(version) for version in self.versions}
+
+    def each_kind(self, measures: Mapping[str, Callable[[Version], Found]]) -> Found:
+        """Several kinds of one measurement: the versions take turns at each."""
+        found = {kind: self.each(measure) for kind, measure in measures.items()}
+        return {
+            version.name: {kind: by_version[version.name] for kind, by_version in found.items()}
+            for version in self.versions
+        }
 
 
 def told(outcome: Outcome) -> Found:
