@@ -188,6 +188,8 @@ class Crowd:
             await self._give_up_late(0.001)
             now_due = min(total, int((time.perf_counter() - began) * per_second))
             for _ in range(due, now_due):
+                while self._free and self._free[0] not in self._open:  # lost while it was free
+                    self._free.popleft()
                 if self._free:
                     self._ask(self._free.popleft())
                 else:
@@ -256,9 +258,6 @@ class Crowd:
             self._ask(connection)
 
     def _ask(self, connection: Connection) -> None:
-        if connection not in self._open:  # lost while it was free
-            self.outcome.held_back += 1
-            return
         connection.ask(self._requests[self.outcome.sent % len(self._requests)])
         self.outcome.sent += 1
 

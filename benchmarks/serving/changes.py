@@ -85,9 +85,8 @@ def stops(plan: Plan) -> Found:
 
 def _stop(version: Version, seconds: float) -> dict[str, float]:
     with ExitStack() as stack:
-        leaving, staying = (
-            stack.enter_context(serving(version, BEAUTY.folder(), drain=DRAIN)) for _ in range(2)
-        )
+        leaving = stack.enter_context(serving(version, BEAUTY.folder(), drain=DRAIN))
+        staying = stack.enter_context(serving(version, BEAUTY.folder()))
         outcomes, stopping = run(_while_stopping(leaving, staying, seconds))
     return {
         "requests": sum(each.sent for each in outcomes),
