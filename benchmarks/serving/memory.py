@@ -17,6 +17,8 @@ from benchmarks.serving.speed import USUAL
 UNREAD, LARGEST_BATCH, LARGEST_K = 60, 256, 500
 """An answer to the largest batch takes about 11 MB."""
 UNFINISHED, LARGEST_BODY = 500, 2**20
+ARRIVING, STAYING = 15.0, 5.0
+"""Seconds. All at once, the queue would refuse most of them, and there would be no answers to leave unread."""
 SINGLES_PER_SECOND = 20
 PARTS = 10
 
@@ -72,7 +74,7 @@ def _beside(plan: Plan, shape: Shape, sent: list[bytes], version: Version) -> Fo
         closed_loop(server.port, requests, connections=USUAL, seconds=1)
         before = server.resident_mb()
         server.forget_peak()
-        singles = run(_singles_beside(server.port, requests, sent, plan.seconds / 2))
+        singles = run(_singles_beside(server.port, requests, sent))
         peak = server.peak_mb()
         time.sleep(1)  # for the server to see that they are gone
         after = closed_loop(server.port, requests, connections=USUAL, seconds=plan.turn)
@@ -85,17 +87,18 @@ def _beside(plan: Plan, shape: Shape, sent: list[bytes], version: Version) -> Fo
         }
 
 
-async def _singles_beside(port: int, requests: list[bytes], sent: list[bytes], seconds: float) -> Outcome:
-    """The others come one by one over the first half, or the queue would refuse most of them at once."""
+async def _singles_beside(port: int, requests: list[bytes], sent: list[bytes]) -> Outcome:
     loop = asyncio.get_running_loop()
-    singles = asyncio.create_task(Crowd(port, requests, connections=USUAL).paced(seconds, SINGLES_PER_SECOND))
+    singles = asyncio.create_task(
+        Crowd(port, requests, connections=USUAL).paced(ARRIVING + STAYING, SINGLES_PER_SECOND)
+    )
     with ExitStack() as stack:
         sending = []
         for content in sent:
             connection = stack.enter_context(socket.create_connection((HOST, port)))
             connection.setblocking(False)
             sending.append(loop.create_task(loop.sock_sendall(connection, content)))
-            await asyncio.sleep(seconds / 2 / len(sent))
+            await asyncio.sleep(ARRIVING / len(sent))
         outcome = await singles
         for task in sending:  # a server may refuse to read it all, and close the connection
             task.cancel()

@@ -64,7 +64,14 @@ class Server:
         return [self.process.pid, *_descendants(self.process.pid)]
 
     def processor_seconds(self) -> float:
-        return sum(map(_processor_seconds, self.pids))
+        return sum(processor_seconds_of(self.pids))
+
+    def settle(self) -> None:
+        """Wait until nothing is being computed any more."""
+        before = -1.0
+        while (now := self.processor_seconds()) - before > 0.02:
+            before = now
+            time.sleep(0.5)
 
     def resident_mb(self) -> float:
         return sum(_memory(pid, "VmRSS") for pid in self.pids)

@@ -118,9 +118,9 @@ def workers(plan: Plan) -> Found:
     """Two workers against one.
 
     One worker has the first core to itself. Two have both cores, of which the load takes a part (`load_busy`): so the
-    raw ratio cannot reach 2. By processor time it is twice what the servers answer for a second of the processor with
-    two workers, by the same with one; it does not see how well the workers share the connections, which
-    `busiest_worker` tells: the larger part of what both used.
+    raw ratio cannot reach 2. By processor time, it is what they would reach with two cores to themselves: answers for
+    a second of the servers' processors, with two workers by with one, divided by the busiest worker's part of that
+    time, since the one that has most of the connections is the one that limits.
     """
 
     def one(version: Version) -> Found:
@@ -129,7 +129,8 @@ def workers(plan: Plan) -> Found:
         ]
         raw = [two["per_second"] / alone["per_second"] for alone, two in turns]
         by_processor = [
-            2 * two["per_processor_second"] / alone["per_processor_second"] for alone, two in turns
+            two["per_processor_second"] / alone["per_processor_second"] / two["busiest_worker"]
+            for alone, two in turns
         ]
         return {
             "one": [alone for alone, _ in turns],
@@ -145,6 +146,7 @@ def _with_workers(version: Version, plan: Plan, count: int) -> Found:
     requests = BEAUTY.by_history()
     cores = (SERVER_CORE,) if count == 1 else CORES
     with serving(version, BEAUTY.folder(), f"--workers={count}", cores=cores) as server:
+        server.settle()  # ready is said by whichever worker is first
         closed_loop(server.port, requests, connections=MANY, seconds=1)
         pids = server.pids
         began = processor_seconds_of(pids)
