@@ -1,5 +1,6 @@
 """Tables about speed, from lines as the benchmarks print them."""
 
+from bert4rec.paper.reporting.evidence import Line
 from bert4rec.paper.reporting.report_text import table_text
 from bert4rec.paper.reporting.summary_speed import (
     recommending_table,
@@ -32,29 +33,49 @@ def test_recommending_tells_what_was_measured_and_leaves_the_rest_empty() -> Non
     assert second == "| ML-1m, 3,416 items | a card |  |  |  |  | 170,000 |  |  | 57,477 |"
 
 
-def test_serving_tells_the_middle_of_its_turns() -> None:
-    batched = {
-        "requests_per_second": [2000, 1000, 1800],
-        "p50_ms": [9.0, 9.4, 30.0],
-        "p99_ms": [20.0, 26.2, 99.0],
-    }
-    line = {
-        "serve": batched,
-        "serve_unbatched": {"requests_per_second": [900, 1000, 1100]},
-        "ratio": [1.9, 1.8, 1.2],
+def test_serving_stands_beside_the_version_before() -> None:
+    this = {
+        "per_second": {"1": 700, "32": 2000, "128": 2400},
+        "best": 2400,
+        "best_at": 128,
+        "p50_ms": 9.4,
+        "p99_ms": 15.6,
         "alone_p50_ms": 1.26,
-        "overload": {"answered_per_second": 1700, "statuses": {"200": 5000, "503": 12000}, "unanswered": 0},
-        "events_per_second": 1500,
-        "import_seconds": 0.33,
-        "resident_mb": 233,
+    }
+    before = {**this, "per_second": {"32": 1000}, "best": 1200}
+    line = {
+        "throughput": {"this": {**this, "times_the_best_before": 2.0}, "before": before},
+        "swaps": {"this": {"failed": 0, "swaps_seen": 29}},
     }
     text = table_text(serving_table([line]))
     for row in (
-        "| requests a second, batched | 1,800 |",
-        "| requests a second, model called in the handler | 1,000 |",
-        "| times | 1.80 |",
-        "| p50 and p99, 32 connections | 9 and 26 ms |",
-        "| at four times the load | 1,700 answered a second, 12,000 times 503, 0 unanswered |",
+        "| requests a second, 32 connections | 2,000 | 1,000 |",
+        "| requests a second, at best | 2,400 (128 connections) | 1,200 (128 connections) |",
+        "| p50 and p99, 32 connections | 9 and 16 ms | 9 and 16 ms |",
+        "| times the best of the version before | 2.00 |  |",
+        "| failed requests while the model is replaced | 0 (29 times) |  |",
+    ):
+        assert row in text
+    assert "kills" not in text, "only what was measured"
+
+
+def test_what_was_measured_of_serving_by_itself_joins_the_same_table() -> None:
+    flood = {"share_of_highest": 0.934, "p99_ms": 512.3, "unanswered": 0}
+    nothing = {"share_of_highest": 0.0, "p99_ms": None, "unanswered": 7}
+    floods = {"closed_loop": flood, "paced_2x": flood, "paced_4x": nothing}
+    kills = {"kills": 1000, "store": "sqlite", "acknowledged": 123456, "lost": 0, "doubled": 0}
+    lines: list[Line] = [
+        {"overload": {"this": dict.fromkeys(("small", "beauty", "by_user"), floods)}},
+        {"kills": {"this": kills}},
+        {"kills": {"this": {**kills, "store": "postgresql", "lost": 2}}},
+    ]
+    text = table_text(serving_table(lines))
+    for row in (
+        "| 2,000 connections, 1,000 items, closed loop | 93% of the highest goodput, p99 512 ms, 0 unanswered |",
+        "| 2,000 connections, 54,542 items, four times the load "
+        "| 0% of the highest goodput, nothing answered, 7 unanswered |",
+        "| acknowledged events lost or doubled by 1,000 kills, sqlite | 0 of 123,456 |",
+        "| acknowledged events lost or doubled by 1,000 kills, postgresql | 2 of 123,456 |",
     ):
         assert row in text
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from bert4rec.paper.experiments.cases import BERT4REC, BEYOND, PAPER_NAMES, PLUS, Case, overall_cases
@@ -173,28 +173,98 @@ def recommending_table(lines: Sequence[Line]) -> Table:
 
 
 def serving_table(lines: Sequence[Line]) -> Table:
-    """Medians over the turns of `benchmarks.serving`."""
-    rows = []
-    for line in lines:
-        batched, inside = line["serve"], line["serve_unbatched"]
-        flood = line["overload"]
-        measured = {
-            "requests a second, batched": f"{statistics.median(batched['requests_per_second']):,.0f}",
-            "requests a second, model called in the handler": (
-                f"{statistics.median(inside['requests_per_second']):,.0f}"
-            ),
-            "times": f"{statistics.median(line['ratio']):.2f}",
-            "p50 and p99, 32 connections": (
-                f"{statistics.median(batched['p50_ms']):.0f} and {statistics.median(batched['p99_ms']):.0f} ms"
-            ),
-            "p50, one connection": f"{line['alone_p50_ms']:.1f} ms",
-            "at four times the load": (
-                f"{flood['answered_per_second']:,} answered a second, {flood['statuses'].get('503', 0):,} times "
-                f"503, {flood['unanswered']} unanswered"
-            ),
-            "events a second, each on disk": f"{line['events_per_second']:,}",
-            "import": f"{line['import_seconds']:.2f} s",
-            "memory": f"{line['resident_mb']} MB",
-        }
-        rows += [Row(what, [found]) for what, found in measured.items()]
-    return Table("", ["one core"], rows, corner="Beauty's shape, 54,542 items, N=50, d=64")
+    """What `benchmarks.serving` found, of this version and, where it was measured, of the one before.
+
+    Lines may hold some of the measurements only; of rows with the same name, the last one counts.
+    """
+    measured = [
+        (line[part], cells) for line in lines for part, cells in SERVING_CELLS.items() if part in line
+    ]
+    versions = [name for name in ("this", "before") if any(name in found for found, _ in measured)]
+    rows: dict[str, Row] = {}
+    for found, cells_of in measured:
+        cells = [cells_of(found[name]) if name in found else {} for name in versions]
+        rows |= {label: Row(label, [each.get(label, "") for each in cells]) for label in cells[0]}
+    columns = ["this version", "the version before"][: len(versions)]
+    return Table("", columns, list(rows.values()), corner="one core, 54,542 items, N=50, d=64")
+
+
+def _throughput_cells(found: Line) -> dict[str, str]:
+    cells = {
+        "requests a second, 32 connections": f"{found['per_second']['32']:,}",
+        "requests a second, at best": f"{found['best']:,} ({found['best_at']} connections)",
+        "p50 and p99, 32 connections": f"{found['p50_ms']:.0f} and {found['p99_ms']:.0f} ms",
+        "p50, one connection": f"{found['alone_p50_ms']:.1f} ms",
+    }
+    if "times_the_best_before" in found:
+        cells["times the best of the version before"] = f"{found['times_the_best_before']:.2f}"
+    return cells
+
+
+def _workers_cells(found: Line) -> dict[str, str]:
+    raw, by_processor = (statistics.median(found[name]) for name in ("times", "times_by_processor_time"))
+    return {"two workers, times one": f"{raw:.2f} (by processor time {by_processor:.2f})"}
+
+
+def _overload_cells(found: Line) -> dict[str, str]:
+    kinds = {"small": "1,000 items", "beauty": "54,542 items", "by_user": "1,000 items, by user id"}
+    loads = {"closed_loop": "closed loop", "paced_2x": "twice the load", "paced_4x": "four times the load"}
+    return {
+        f"2,000 connections, {title}, {loads[load]}": _flood_cell(found[kind][load])
+        for (kind, title), load in product(kinds.items(), loads)
+    }
+
+
+def _flood_cell(flood: Line) -> str:
+    slowest = "nothing answered" if flood["p99_ms"] is None else f"p99 {flood['p99_ms']:,.0f} ms"
+    share = f"{flood['share_of_highest']:.0%} of the highest goodput"
+    return f"{share}, {slowest}, {flood['unanswered']:,} unanswered"
+
+
+def _fairness_cells(found: Line) -> dict[str, str]:
+    beside = found["paced"]["beside_batches"]
+    cell = f"{beside['share_failed']:.1%} refused, p99 {beside['p99_ms']:,.0f} ms"
+    return {"beside three clients that send batches": cell}
+
+
+def _unread_cells(found: Line) -> dict[str, str]:
+    kinds = {
+        "small": "60 clients that never read 11 MB, 1,000 items",
+        "beauty": "60 clients that never read 11 MB",
+        "unfinished": "500 clients that never end a request of 1 MB, 1,000 items",
+    }
+    return {
+        f"memory, {title}": f"{found[kind]['before_mb']} → {found[kind]['peak_mb']} MB"
+        for kind, title in kinds.items()
+    }
+
+
+def _requests_cells(found: Line) -> dict[str, str]:
+    first, *_, last = found["resident_mb"]
+    return {f"memory over {found['requests']:,} requests, 1,000 items": f"{first:.0f} → {last:.0f} MB"}
+
+
+SERVING_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
+    "throughput": _throughput_cells,
+    "workers": _workers_cells,
+    "overload": _overload_cells,
+    "fairness": _fairness_cells,
+    "unread": _unread_cells,
+    "requests": _requests_cells,
+    "swaps": lambda found: {
+        "failed requests while the model is replaced": f"{found['failed']} ({found['swaps_seen']} times)"
+    },
+    "stops": lambda found: {"failed requests when a server is stopped": f"{found['failed_per_stop']:,.0f}"},
+    "kills": lambda found: {
+        f"acknowledged events lost or doubled by {found['kills']:,} kills, {found['store']}": (
+            f"{found['lost'] + found['doubled']} of {found['acknowledged']:,}"
+        )
+    },
+    "events": lambda found: {"events a second, each on disk": f"{found['per_second']:,}"},
+    "start": lambda found: {
+        "import": f"{found['import_seconds']:.2f} s",
+        "ready": f"{found['ready_seconds']:.2f} s",
+        "memory, idle": f"{found['resident_mb']} MB",
+    },
+}
+"""Name of a measurement → the rows of the table: what was measured, and what was found."""

@@ -1,0 +1,1 @@
+"""What the service holds, measured from outside: `python -m benchmarks.serving`."""
