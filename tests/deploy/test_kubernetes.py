@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 from psycopg.conninfo import conninfo_to_dict
-from starlette.testclient import TestClient
 
 from bert4rec.service.app import create_app
-from bert4rec.service.server import GRACE
+from bert4rec.service.http.server import GRACE
 from tests.deploy.command_lines import read_options, value_of
 from tests.deploy.dockerfile import DEPLOY, FINAL
-from tests.service.application import settings_for
+from tests.service.application import TestClient, settings_for
 from tests.service.postgres import Postgres, find_programs
 from tests.service.servers import running
 

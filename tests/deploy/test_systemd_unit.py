@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.service.server import GRACE
+from bert4rec.service.http.server import GRACE
 from tests.deploy.command_lines import read_options, value_of
 from tests.deploy.dockerfile import DEPLOY
 

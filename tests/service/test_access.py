@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bert4rec.errors import Bert4RecError, NotFoundError, UsageError
-from bert4rec.service.access import Key, Keys, Role
+from bert4rec.service.admission.access import Key, Keys, Role
 from bert4rec.service.problems import ProblemError
 
 SHOP, SHELF, BOSS = "shop-0123456789abcdef", "shelf-0123456789abcdef", "boss-0123456789abcdef"

@@ -15,12 +15,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bert4rec import __version__
-from bert4rec.service.counters import MULTIPROCESS_FOLDER, Metrics, Reason
+from bert4rec.service.telemetry.counters import MULTIPROCESS_FOLDER, Metrics, Reason
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 WORKER = """
 import sys
-from bert4rec.service.counters import Metrics
+from bert4rec.service.telemetry.counters import Metrics
 metrics, number = Metrics(), int(sys.argv[1])
 metrics.count_refusal("forbidden")
 metrics.count_store("write", "ok", 0.01)
@@ -187,7 +187,7 @@ def test_workers_add_up_and_a_dead_one_counts_only_for_what_it_did(tmp_path: Pat
 
 
 def test_the_library_of_metrics_is_loaded_when_there_are_some() -> None:
-    program = "import sys, bert4rec.service.counters; sys.exit('prometheus_client' in sys.modules)"
+    program = "import sys, bert4rec.service.telemetry.counters; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert4rec.service.problems import request_id
-from bert4rec.service.request_log import (
+from bert4rec.service.telemetry.request_log import (
     JsonFormatter,
     LogFormat,
     RequestLog,
@@ -215,7 +215,7 @@ def test_lines_of_several_processes_do_not_mix() -> None:
     """Each is one write into the pipe, in any encoding of the terminal."""
     program = """if True:
         import logging.config
-        from bert4rec.service.request_log import RequestLog, logging_config
+        from bert4rec.service.telemetry.request_log import RequestLog, logging_config
         logging.config.dictConfig(logging_config("json"))
         log = RequestLog("json", user_ids=True)
         for number in range(500):

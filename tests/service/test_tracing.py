@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert4rec.errors import UsageError
-from bert4rec.service.tracing import Tracer, parent_of
+from bert4rec.service.telemetry.tracing import Tracer, parent_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SENT = f"00-{TRACE}-{SPAN}-01"
@@ -304,7 +304,7 @@ def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collector.may_answer.clear()
-    monkeypatch.setattr("bert4rec.service.tracing.STOP_SECONDS", 0.01)
+    monkeypatch.setattr("bert4rec.service.telemetry.tracing.STOP_SECONDS", 0.01)
     before = set(threading.enumerate())
     tracer = Tracer(export=True)
     tracer.end(tracer.begin({}), "GET", "/v1/info", 200)
@@ -325,7 +325,7 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
                     raise ModuleNotFoundError(name)
         sys.meta_path.insert(0, Missing())
         from bert4rec.errors import UsageError
-        from bert4rec.service.tracing import Tracer
+        from bert4rec.service.telemetry.tracing import Tracer
         assert Tracer().begin({}).traceparent
         try:
             Tracer(export=True)
@@ -341,7 +341,7 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
 def test_nothing_of_it_is_loaded_unless_spans_are_exported() -> None:
     program = """if True:
         import sys
-        from bert4rec.service.tracing import Tracer
+        from bert4rec.service.telemetry.tracing import Tracer
         tracer = Tracer()
         tracer.end(tracer.begin({}), "GET", "/v1/info", 200)
         tracer.stop()

@@ -25,7 +25,7 @@ def serve_command(
     quantised: bool = True,
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
-    allow_host: tuple[str, ...] = (),
+    allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     insecure: Flag = False,
     watch: Flag = False,
     history: Path | None = None,
@@ -33,6 +33,7 @@ def serve_command(
     log_format: Literal["text", "json"] = "text",
     log_requests: Flag = False,
     log_user_ids: Flag = False,
+    otel: Flag = False,
 ) -> None:
     """Answer requests for recommendations over HTTP, with a page to look at.
 
@@ -85,6 +86,8 @@ def serve_command(
         Log a line for each request.
     log_user_ids
         Name users in these lines.
+    otel
+        Send a trace of each request to a collector of OpenTelemetry (extra `otel`), as its OTEL_ variables say.
     """
     try:
         serve(
@@ -107,6 +110,7 @@ def serve_command(
             log_format=log_format,
             log_requests=log_requests,
             log_user_ids=log_user_ids,
+            otel=otel,
         )
     except UsageError as error:
         export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])

@@ -4,13 +4,13 @@ launch       processes: an address, one or several workers
 http/        HTTP/1.1: connections, sockets, workers
 app          settings, the table of operations, start and end
 application  the way of every request: names, keys, operation, response
-access, names    who may ask, and by which name
+admission/   who may ask, and by which name
 service, recommending    what each request does
 served_models, batcher    the model that answers, and its queue
 event_reading             from the events of a request to those that are stored; they are kept by `bert4rec.store`
 schemas, event_schemas    requests and responses
 problems, documents    errors, descriptions
-counters, request_log    metrics, logs
+telemetry/   metrics, logs, traces
 """
 
 from collections.abc import Sequence
@@ -48,6 +48,7 @@ def serve(
     log_format: Literal["text", "json"] = "text",
     log_requests: bool = False,
     log_user_ids: bool = False,
+    otel: bool = False,
 ) -> None:
     """Answer requests for recommendations over HTTP, with a page to look at. Returns when it is told to stop.
 
@@ -103,6 +104,8 @@ def serve(
         Log a line for each request.
     log_user_ids
         Name users in these lines.
+    otel
+        Send a trace of each request to a collector of OpenTelemetry (extra `otel`), as its OTEL_ variables say.
     """
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
@@ -149,5 +152,6 @@ def serve(
         log_format=log_format,
         log_requests=log_requests,
         log_user_ids=log_user_ids,
+        otel=otel,
     )
     run(settings, Launch(address, workers=workers, drain=drain, insecure=insecure))

@@ -12,16 +12,17 @@ from pydantic_core import to_json
 
 from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
-from bert4rec.service.access import Keys
+from bert4rec.service.admission.access import Keys
+from bert4rec.service.admission.names import Names
 from bert4rec.service.application import Application, Operation, Request
-from bert4rec.service.counters import Metrics
 from bert4rec.service.documents import JSON, describe, docs_page, example_bodies, page_files
 from bert4rec.service.http.messages import Response
-from bert4rec.service.names import Names
 from bert4rec.service.problems import ProblemError
-from bert4rec.service.request_log import LogFormat, RequestLog
 from bert4rec.service.served_models import ModelVersions, open_model
 from bert4rec.service.service import Service
+from bert4rec.service.telemetry.counters import Metrics
+from bert4rec.service.telemetry.request_log import LogFormat, RequestLog
+from bert4rec.service.telemetry.tracing import Tracer
 from bert4rec.store.events import open_store
 
 
@@ -42,6 +43,7 @@ class Settings:
     log_format: LogFormat = "text"
     log_requests: bool = False
     log_user_ids: bool = False
+    otel: bool = False
 
 
 def check(settings: Settings) -> None:
@@ -49,6 +51,7 @@ def check(settings: Settings) -> None:
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
     Names(settings.allow_host)
+    Tracer(export=settings.otel)
     open_model(settings.model, settings.threads, quantised=settings.quantised)
     open_store(settings.store).close()
 
@@ -57,12 +60,13 @@ def create_app(settings: Settings) -> Application:
     """The service as an application, with its model loaded and warm."""
     keys = Keys.read(settings.api_key_file, workers=settings.workers) if settings.api_key_file else None
     names = Names(settings.allow_host, any_by_default=settings.any_host or keys is not None)
-    metrics = Metrics()
+    metrics, tracer = Metrics(), Tracer(export=settings.otel)
+    requests = RequestLog(settings.log_format, user_ids=settings.log_user_ids)
     versions = ModelVersions(
         settings.model, threads=settings.threads, quantised=settings.quantised, metrics=metrics
     )
     service = Service(versions, open_store(settings.store), metrics)
-    life = Life(service, keys, watch=settings.watch)
+    life = Life(service, keys, tracer, watch=settings.watch)
     operations = operations_of(service, life)
     examples = example_bodies(None if keys else versions.current.recommender.catalogue)
     document = describe(operations, examples, has_keys=keys is not None)
@@ -73,17 +77,16 @@ def create_app(settings: Settings) -> Application:
         keys=keys,
         metrics=metrics,
         is_overloaded=lambda: service.is_overloaded,
-        requests=RequestLog(settings.log_format, user_ids=settings.log_user_ids)
-        if settings.log_requests
-        else None,
+        tracer=tracer,
+        requests=requests if settings.log_requests else None,
     )
 
 
 class Life:
     """The service from its start to its end, and what it is told meanwhile."""
 
-    def __init__(self, service: Service, keys: Keys | None, *, watch: bool) -> None:
-        self._service, self._keys, self._watch = service, keys, watch
+    def __init__(self, service: Service, keys: Keys | None, tracer: Tracer, *, watch: bool) -> None:
+        self._service, self._keys, self._tracer, self._watch = service, keys, tracer, watch
         self._tasks: set[asyncio.Task[None]] = set()
         self.tell_others: Callable[[], None] = lambda: None
         """Called when this process goes back to the model before: other workers must do so too."""
@@ -100,6 +103,7 @@ class Life:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._service.stop()
+        await asyncio.to_thread(self._tracer.stop)
 
     def drain(self) -> None:
         """From now on the service says that it is not ready, but answers."""

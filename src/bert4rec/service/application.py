@@ -1,6 +1,6 @@
 """From the head of a request to its response: who may ask, what is asked, and what is said if it fails.
 
-    Application.open → Call.respond → Operation.respond → a method of Service
+    Application.open → Call.respond → Operation.answer → a method of Service
 
 A request is given an id and refused if it is unwelcome before its body is read. An operation reads the body into its
 model, calls the service and writes the answer as JSON. Every error becomes a problem document, and every response is
@@ -21,20 +21,34 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
-from bert4rec.service.access import Keys, Role
+from bert4rec.service.admission.access import Keys, Role
+from bert4rec.service.admission.names import Names
 from bert4rec.service.batcher import OverloadedError
-from bert4rec.service.counters import Metrics
 from bert4rec.service.http.connections import Connections
 from bert4rec.service.http.messages import NO_STORE, Head, Headers, Response
-from bert4rec.service.names import Names
 from bert4rec.service.problems import MEDIA_TYPE, ProblemError, request_id, to_problem
-from bert4rec.service.request_log import RequestLog
 from bert4rec.service.schemas import MAX_BODY
+from bert4rec.service.telemetry.counters import Metrics, Reason
+from bert4rec.service.telemetry.request_log import RequestLog
+from bert4rec.service.telemetry.tracing import Trace, Tracer
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 PLAIN_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 OTHER = "other"
 """The route of unknown paths in the metrics: each of its own would be counted without end."""
+
+REASONS: dict[str, Reason] = {
+    "overloaded": "overloaded",
+    "deadline_exceeded": "deadline",
+    "rate_limited": "rate_limited",
+    "unauthorized": "unauthorized",
+    "forbidden": "forbidden",
+    "malformed_request": "unread",
+    "head_too_large": "unread",
+    "body_too_large": "unread",
+    "request_timeout": "unread",
+}
+"""Problems that are counted by what they mean to an operator."""
 
 
 class Request(NamedTuple):
@@ -80,14 +94,17 @@ class Operation:
     def has_body(self) -> bool:
         return self.method == "POST" and self.argument is not None
 
-    async def respond(self, request: Request) -> Response:
-        content = await (self.call(self._read(request)) if self.argument else self.call())
+    async def answer(self, argument: object) -> object:
+        """The answer to what `read` made of a request."""
+        return await (self.call(argument) if self.argument else self.call())
+
+    def respond(self, content: object) -> Response:
         if isinstance(content, Response):
             return content
         return Response(to_json(content), status=self.status, headers=NO_STORE)
 
-    def _read(self, request: Request) -> object:
-        if self.argument is Request:
+    def read(self, request: Request) -> object:
+        if self.argument is None or self.argument is Request:
             return request
         if not self.has_body:
             query = parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)
@@ -125,13 +142,17 @@ class Application:
         keys: Keys | None,
         metrics: Metrics,
         is_overloaded: Callable[[], bool],
-        requests: RequestLog | None = None,
+        tracer: Tracer,
+        requests: RequestLog | None,
     ) -> None:
-        self.life, self.metrics, self.requests = life, metrics, requests
+        """`requests` is the log of requests, if there is to be one."""
+        self.life, self.metrics, self.tracer, self.requests = life, metrics, tracer, requests
         self.max_body = MAX_BODY
         self.running, self.drain, self.reload = life.running, life.drain, life.reload
         self.is_overloaded = is_overloaded
         self._names, self._keys = names, keys
+        self.in_flight = 0
+        metrics.follow(metrics.in_flight, lambda: self.in_flight)
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}
         for operation in operations:
@@ -149,6 +170,8 @@ class Application:
         methods, path_fields = self._find(head.path)
         route = next(iter(methods.values())).path if methods else OTHER
         call = Call(self, head.method, route, _request_id(head.headers))
+        if self.tracer.exports or b"traceparent" in head.headers:
+            call.trace = self.tracer.begin(head.headers)
         try:
             call.admit(*self._admit(head, methods), head, path_fields)
         except Exception as error:
@@ -199,10 +222,14 @@ class Call:
     def __init__(self, application: Application, method: str, route: str, identity: str) -> None:
         self.refusal: Response | None = None
         self.identity = identity
+        self.trace: Trace | None = None
         self._application, self._method, self._route = application, method, route
         self._began = time.perf_counter()
         self._key: str | None = None
+        self._user: str | None = None
+        self._model: str | None = None
         self._bytes_in = 0
+        application.in_flight += 1
 
     def admit(
         self, operation: Operation, key: str | None, head: Head, path_fields: Mapping[str, str]
@@ -222,15 +249,23 @@ class Call:
         self._bytes_in = len(body)
         request = Request(self._head.headers, self._head.query, self._path_fields, body)
         try:
-            return await self._operation.respond(request)
+            argument = self._operation.read(request)
+            self._user = getattr(argument, "user_id", None)
+            content = await self._operation.answer(argument)
+            if isinstance(content, dict) and "model" in content:
+                self._model = content["model"]["version"]
+            return self._traced(self._operation.respond(content))
         except Exception as error:
             return self._problem(error)
 
     def close(self, status: int, sent: int) -> None:
-        seconds = time.perf_counter() - self._began
-        self._application.metrics.count_request(self._route, status, seconds)
-        if self._application.requests:
-            self._application.requests.write(
+        application, seconds = self._application, time.perf_counter() - self._began
+        application.in_flight -= 1
+        application.metrics.count_request(self._route, status, seconds)
+        if self.trace:
+            application.tracer.end(self.trace, self._method, self._route, status)
+        if application.requests:
+            application.requests.write(
                 self._method,
                 self._route,
                 status,
@@ -239,12 +274,23 @@ class Call:
                 bytes_in=self._bytes_in,
                 bytes_out=sent,
                 key=self._key,
+                trace_id=self.trace.trace_id if self.trace else None,
+                model=self._model,
+                user_id=self._user,
             )
 
     def _problem(self, error: Exception) -> Response:
         """The log has the route and the request's id, but no header: keys are never logged."""
         problem = to_problem(error, self._route)
-        return Response(to_json(problem.document()), MEDIA_TYPE, problem.status, problem.headers)
+        if reason := REASONS.get(problem.code):
+            self._application.metrics.count_refusal(reason)
+        content = to_json(problem.document())
+        return self._traced(Response(content, MEDIA_TYPE, problem.status, problem.headers))
+
+    def _traced(self, response: Response) -> Response:
+        if self.trace is None:
+            return response
+        return response._replace(headers={**response.headers, "traceparent": self.trace.traceparent})
 
 
 def _request_id(headers: Headers) -> str:

@@ -18,7 +18,6 @@ import uvloop
 
 from bert4rec.errors import UsageError
 from bert4rec.service.app import Settings, check, create_app
-from bert4rec.service.counters import MULTIPROCESS_FOLDER
 from bert4rec.service.http.listening import (
     BACKLOG,
     Address,
@@ -29,8 +28,9 @@ from bert4rec.service.http.listening import (
 )
 from bert4rec.service.http.server import Server, on_listener
 from bert4rec.service.http.workers import Supervisor, serve_given
-from bert4rec.service.request_log import logging_config
 from bert4rec.service.served_models import check_folder
+from bert4rec.service.telemetry.counters import MULTIPROCESS_FOLDER
+from bert4rec.service.telemetry.request_log import logging_config
 
 log = logging.getLogger("bert4rec.service")
 

@@ -25,7 +25,7 @@ from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.ids import as_given
 from bert4rec.recommend.recommender import Question, Recommender
 from bert4rec.service.batcher import Batcher
-from bert4rec.service.counters import Metrics
+from bert4rec.service.telemetry.counters import Metrics
 
 TopItems = tuple[Numbers, Scores]
 """The best items for a question, best first."""

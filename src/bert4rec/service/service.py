@@ -19,7 +19,6 @@ from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
 from bert4rec.service.batcher import Batcher, OverloadedError, TooLateError
-from bert4rec.service.counters import Metrics
 from bert4rec.service.event_reading import event_as_sent, read_events
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
@@ -35,7 +34,15 @@ from bert4rec.service.recommending import (
     scored,
 )
 from bert4rec.service.served_models import MAX_WAIT, MAX_WAITING, ModelVersions, ServedModel
-from bert4rec.store.events import Event, EventConflictError, Forgotten, HistoryStore, StoreError
+from bert4rec.service.telemetry.counters import Metrics, StoreOperation, StoreResult
+from bert4rec.store.events import (
+    Event,
+    EventConflictError,
+    Forgotten,
+    HistoryStore,
+    StoreError,
+    StoreFullError,
+)
 
 Result = TypeVar("Result")
 TIMEOUT = 5.0
@@ -73,6 +80,8 @@ class Service:
         metrics.follow(metrics.queue_depth, lambda: versions.current.batcher.waiting)
         metrics.follow(metrics.queue_oldest_seconds, lambda: versions.current.batcher.oldest)
         metrics.follow(metrics.store_writes_waiting, lambda: self._commits.waiting)
+        if store.path:
+            metrics.follow_store_file(store.path)
 
     async def start(self) -> None:
         """Ask the store once, so that a wrong address is in the log at once; it may come back later."""
@@ -294,21 +303,30 @@ class Service:
         return partial(self._with_store, "read", read)
 
     async def _ask_store(
-        self, lane: Batcher[Any, Any], question: object, what: str, *, since: float | None = None
+        self, lane: Batcher[Any, Any], question: object, what: StoreOperation, *, since: float | None = None
     ) -> Any:
         try:
             return await lane.ask(question, since=since)
         except TooLateError:
+            self.metrics.count_store(what, "late", TIMEOUT)
             self._note_failure(what, "the history store does not respond in time")
             raise
 
-    def _with_store(self, what: str, call: Callable[..., Result], *arguments: object) -> Result:
+    def _with_store(self, what: StoreOperation, call: Callable[..., Result], *arguments: object) -> Result:
         """Call the store; the log says when it fails and when it works again, not once for every request."""
+        began = time.monotonic()
+        outcome: StoreResult = "ok"
         try:
             result = call(*arguments)
+        except EventConflictError:
+            outcome = "conflict"
+            raise
         except StoreError as error:
+            outcome = "full" if isinstance(error, StoreFullError) else "unavailable"
             self._note_failure(what, error)
             raise
+        finally:
+            self.metrics.count_store(what, outcome, time.monotonic() - began)
         if what in self._last_failures and time.monotonic() - self._last_failures[what] > STEADY:
             del self._last_failures[what]
             log.info("The history store works again: requests that %s events are answered.", what)

@@ -58,6 +58,10 @@ class HistoryStore(Protocol):
     description: str
     """For people, without secrets."""
 
+    @property
+    def path(self) -> Path | None:
+        """Its file, if it is one."""
+
     def add(self, events: Sequence[Event]) -> list[bool]:
         """Keep all events or, where that fails, none; whether each was new. Returns when they are on disk.
 

@@ -109,6 +109,7 @@ class PostgresHistory:
                 "Expected postgresql://user:password@host:port/database."
             ) from error
         where = self._settings.get("host", "its default socket")
+        self.path = None
         self.description = f"PostgreSQL at {where}, database {self._settings.get('dbname', '(default)')}"
         self._threads = threading.local()
         self._opened: set[psycopg.Connection] = set()

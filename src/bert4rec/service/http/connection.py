@@ -51,6 +51,8 @@ class Connection(asyncio.Protocol):
         """When `expire` is called."""
         # What is being read: a head, then a body.
         self._is_in_head = False
+        self._is_all_head = True
+        """Whether nothing but a head is in what was read last."""
         self._head_bytes = 0
         self._url, self._headers, self._hosts = b"", dict[bytes, bytes](), 0
         self._exchange: Exchange | None = None
@@ -64,8 +66,11 @@ class Connection(asyncio.Protocol):
         self._parts: Iterator[bytes] | None = None
         self._status, self._sent = CLIENT_GONE, 0
         self._is_paused = False
+        self._is_written = False
+        """Whether the response is waiting to be read, and nothing else."""
         self._is_ending = False
         """Nothing more is read as a request; what is written is still sent."""
+        self._thrown_away = 0
 
     # What the loop calls
 
@@ -78,17 +83,18 @@ class Connection(asyncio.Protocol):
             self._refuse(503, "overloaded", "The service has as many connections as it can hold.")
 
     def data_received(self, data: bytes) -> None:
-        self._count_received(len(data))
         if self._is_ending:
-            if self._received > self._all.max_body:
+            self._thrown_away += len(data)
+            if self._thrown_away > self._all.max_body:
                 self.give_up()
             return
-        was_in_head = self._is_in_head
-        if self._answering is None and not was_in_head and not self._exchange:
+        self._count_received(len(data))
+        if self._answering is None and not self._is_in_head and not self._exchange:
             self.due = self._loop.time() + bounds.HEAD_TIMEOUT
+        self._is_all_head = True
         try:
             self._parser.feed_data(data)
-            if was_in_head and self._is_in_head:
+            if self._is_in_head and self._is_all_head:
                 self._count_head(len(data))  # the parser does not tell of a line without end
         except httptools.HttpParserUpgrade:
             self._end()  # the request is answered, and nothing after it is read
@@ -122,7 +128,10 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._all.resume(self)
-        self._write_parts()
+        if self._is_written:
+            self._finish()
+        else:
+            self._write_parts()
 
     # What httptools calls
 
@@ -143,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._headers.setdefault(name, value)
 
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
+        self._is_in_head = self._is_all_head = False
         self._body, self._body_bytes = [], 0
         if len(self._pipeline) >= bounds.MAX_PIPELINE:
             self._refuse(400, "malformed_request", "Too many requests were sent ahead of their answers.")
@@ -289,8 +298,11 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
 
     def _finish(self) -> None:
-        """The response is written: the next request, or the end."""
+        """The response is written: the next request, or the end. Nothing is done for a client that does not read."""
         assert self._answering
+        self._is_written = self._is_paused
+        if self._is_paused:
+            return
         keeps_alive = self._answering.keeps_alive
         self._close_exchange()
         if self._pipeline and (keeps_alive or self._is_ending):

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from bert4rec.errors import Bert4RecError, NotFoundError, UsageError
+from bert4rec.service.http.messages import Headers
 from bert4rec.service.problems import ProblemError
 
-Headers = Mapping[bytes, bytes]
 Role = Literal["read", "write", "admin"]
 """read: what changes nothing; write: also events and deletions; admin: also which model serves."""
 RANK: dict[str, int] = {role: rank for rank, role in enumerate(get_args(Role))}

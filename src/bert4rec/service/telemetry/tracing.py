@@ -9,20 +9,19 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from bert4rec import __version__
 from bert4rec.errors import UsageError
 from bert4rec.extras import require_tracing
+from bert4rec.service.http.messages import Headers
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span
 
-Headers = Mapping[bytes, bytes]
 PARENT = re.compile(
     rb"(?P<version>[0-9a-f]{2})-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})"
     rb"(?P<more>-.*)?"
@@ -71,6 +70,11 @@ class Tracer:
     def __init__(self, *, export: bool = False) -> None:
         self._provider = _provider() if export else None
         self._tracer = self._provider.get_tracer("bert4rec", __version__) if self._provider else None
+
+    @property
+    def exports(self) -> bool:
+        """Whether every request has to be traced, and not only those whose callers ask for it."""
+        return self._tracer is not None
 
     def begin(self, headers: Headers) -> Trace:
         """The trace of a request that has just arrived. Headers that are wrong are as good as none."""
