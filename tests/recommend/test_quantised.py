@@ -16,6 +16,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.export import exporter
 from bert4rec.export.exporter import export_model
+from bert4rec.export.head import head_graph
 from bert4rec.export.quantise import search_graph
 from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.recommend.catalogue import Catalogue
@@ -42,7 +43,7 @@ class Pair:
             search = search_graph(table[1:-1], bias.astype(np.float32), opset=OPSET, ir_version=IR_VERSION)
             graphs = {
                 "encoder.onnx": encoder_of(queries.astype(np.float32)),
-                "head.onnx": exporter._head(),
+                "head.onnx": head_graph(opset=OPSET, ir_version=IR_VERSION),
                 "search.onnx": search,
             }
             for name, graph in graphs.items():

@@ -28,8 +28,8 @@ MANIFEST = "model.json"
 SCHEMA = 1
 _TOKENS_AT_ONCE = 2**10
 """More would not fit a processor's caches."""
-_SCORES_AT_ONCE, _ROWS_AT_LEAST = 2**23, 32
-"""Many rows make good use of each item's vector that is fetched; scores need memory."""
+_ROWS_AT_LEAST, _SCORES_AT_ONCE = 32, 2**21
+"""Many rows make good use of each item's vector that is fetched; their scores should fit a processor's caches."""
 
 
 class OnnxEngine:
@@ -58,7 +58,7 @@ class OnnxEngine:
         if len(histories) == 1:
             return self._best(self._encode(histories), excluded, k)
         queries = self.queries(histories)
-        rows_at_once = max(_ROWS_AT_LEAST, _SCORES_AT_ONCE // len(self.bias))
+        rows_at_once = _ROWS_AT_LEAST * max(1, _SCORES_AT_ONCE // (_ROWS_AT_LEAST * len(self.bias)))
         found = [self._best(queries[rows], excluded[rows], k) for rows in by_rows(len(queries), rows_at_once)]
         numbers, scores = map(np.concatenate, zip(*found, strict=True))
         return numbers, scores
