@@ -29,22 +29,22 @@ def head_graph(*, opset: int, ir_version: int) -> onnx.ModelProto:
     The rows come in from outside, where they are mapped from a file.
     """
     constants: dict[str, NDArray[Any]] = {
-        "column": np.array([-1, 1]),
-        "place_and_query": np.array([1, 0]),
+        "one": np.array([1]),
+        "two": np.array([2]),
         "first_two": np.array([0, 1]),
-        "third": np.array([2]),
-        "all_together": np.array([0, -1]),
-        "block": np.array(_BLOCK),
+        "as_list": np.array([-1]),
+        "as_column": np.array([-1, 1]),
+        "as_table": np.array([0, -1]),
+        "block": np.array([_BLOCK]),
         "inside": np.arange(_BLOCK),
-        "one": np.array(1),
         "never": np.array(-np.inf, np.float32),
         "many": np.array([_MANY]),
     }
-    never = helper.make_tensor("value", TensorProto.FLOAT, [1], [-np.inf])
     nodes = [
         helper.make_node("Shape", ["excluded"], ["num_excluded"], end=1),
-        helper.make_node("ConstantOfShape", ["num_excluded"], ["struck_out"], value=never),
+        helper.make_node("Expand", ["never", "num_excluded"], ["struck_out"]),
         helper.make_node("Shape", ["query"], ["num_queries"], end=1),
+        helper.make_node("Shape", ["bias"], ["num_items"]),
         helper.make_node("Less", ["num_queries", "many"], ["are_few"]),
         helper.make_node(
             "If", ["are_few"], ["scores", "places"], then_branch=_for_few(), else_branch=_for_many()
@@ -65,18 +65,19 @@ def head_graph(*, opset: int, ir_version: int) -> onnx.ModelProto:
 def _for_few() -> onnx.GraphProto:
     nodes = [
         helper.make_node("Gemm", ["query", "rows", "bias"], ["scores_BV"], transB=1),
-        helper.make_node("ScatterND", ["scores_BV", "excluded", "struck_out"], ["possible_BV"]),
+        helper.make_node("Concat", ["num_items", "one"], ["strides"], axis=0),
+        *_strike_out("scores_BV", "possible_BV"),
         helper.make_node("TopK", ["possible_BV", "k"], ["few_scores", "few_places"]),
     ]
-    return helper.make_graph(nodes, "few", [], _best("few_scores", "few_places"))
+    return helper.make_graph(nodes, "few", [], _best("few_scores", "few_places"), value_info=_IN_PLACE)
 
 
 def _for_many() -> onnx.GraphProto:
     nodes = [
-        helper.make_node("Reshape", ["bias", "column"], ["bias_V1"]),
+        helper.make_node("Reshape", ["bias", "as_column"], ["bias_V1"]),
         helper.make_node("Gemm", ["rows", "query", "bias_V1"], ["scores_VB"], transB=1),
-        helper.make_node("Gather", ["excluded", "place_and_query"], ["excluded_VB"], axis=1),
-        helper.make_node("ScatterND", ["scores_VB", "excluded_VB", "struck_out"], ["possible_VB"]),
+        helper.make_node("Concat", ["one", "num_queries"], ["strides"], axis=0),
+        *_strike_out("scores_VB", "possible_VB"),
         # The k blocks with the best items, in their order. The last block may have fewer items.
         helper.make_node("Unsqueeze", ["possible_VB", "first_two"], ["possible_11VB"]),
         helper.make_node(
@@ -95,10 +96,9 @@ def _for_many() -> onnx.GraphProto:
         helper.make_node("TopK", ["best_blocks", "num_chosen"], ["blocks_BK", "order"], largest=0),
         # Their items. What is missing in the last block never comes among the best.
         helper.make_node("Mul", ["blocks_BK", "block"], ["first_BK"]),
-        helper.make_node("Unsqueeze", ["first_BK", "third"], ["first_BK1"]),
+        helper.make_node("Unsqueeze", ["first_BK", "two"], ["first_BK1"]),
         helper.make_node("Add", ["first_BK1", "inside"], ["items_BKI"]),
-        helper.make_node("Reshape", ["items_BKI", "all_together"], ["items_BC"]),
-        helper.make_node("Shape", ["bias"], ["num_items"]),
+        helper.make_node("Reshape", ["items_BKI", "as_table"], ["items_BC"]),
         helper.make_node("Less", ["items_BC", "num_items"], ["exists_BC"]),
         helper.make_node("Sub", ["num_items", "one"], ["last_item"]),
         helper.make_node("Min", ["items_BC", "last_item"], ["candidates_BC"]),
@@ -109,7 +109,24 @@ def _for_many() -> onnx.GraphProto:
         helper.make_node("TopK", ["possible_BC", "k"], ["many_scores", "best_BK"]),
         helper.make_node("GatherElements", ["candidates_BC", "best_BK"], ["many_places"], axis=1),
     ]
-    return helper.make_graph(nodes, "many", [], _best("many_scores", "many_places"))
+    return helper.make_graph(nodes, "many", [], _best("many_scores", "many_places"), value_info=_IN_PLACE)
+
+
+def _strike_out(scores: str, possible: str) -> list[onnx.NodeProto]:
+    """Scores without those that are excluded: query and item of these, times `strides`, are places in a flat list.
+
+    Not by ScatterND: ONNX Runtime would copy all scores for it.
+    """
+    return [
+        helper.make_node("Mul", ["excluded", "strides"], ["steps"]),
+        helper.make_node("ReduceSum", ["steps", "one"], ["excluded_list"], keepdims=0),
+        helper.make_node("Reshape", [scores, "as_list"], ["scores_list"]),
+        helper.make_node(
+            "ScatterElements", ["scores_list", "excluded_list", "struck_out"], ["possible_list"]
+        ),
+        helper.make_node("Shape", [scores], ["shape"]),
+        helper.make_node("Reshape", ["possible_list", "shape"], [possible]),
+    ]
 
 
 def _best(scores: str, places: str) -> list[onnx.ValueInfoProto]:
@@ -118,3 +135,7 @@ def _best(scores: str, places: str) -> list[onnx.ValueInfoProto]:
 
 def _value(name: str, kind: int, *shape: str | int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
+
+
+_IN_PLACE = [_value(name, TensorProto.FLOAT, "S") for name in ("scores_list", "possible_list")]
+"""Only what is declared to have the same length is changed where it is, instead of being copied."""
