@@ -30,6 +30,8 @@ _TOKENS_AT_ONCE = 2**10
 """More would not fit a processor's caches."""
 _ROWS_AT_LEAST, _SCORES_AT_ONCE = 32, 2**21
 """Many rows make good use of each item's vector that is fetched; their scores should fit a processor's caches."""
+_MANY_ROWS, _FEW_ITEMS = 8, 2**18
+"""So many rows, of so few items, are scored one and all sooner than whole numbers tell which to score."""
 
 
 class OnnxEngine:
@@ -70,7 +72,7 @@ class OnnxEngine:
         return queries
 
     def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        if self._search is None:
+        if self._search is None or (len(queries) >= _MANY_ROWS and len(self.bias) <= _FEW_ITEMS):
             return self._best_of_all(queries, excluded, k)
         found = list(self._search.top(queries, excluded, k))
         left = np.array([row for row, best in enumerate(found) if best is None], np.int64)
