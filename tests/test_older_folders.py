@@ -71,6 +71,16 @@ def test_older_runs_and_models_recommend_what_they_did(older: Path) -> None:
     assert all(isinstance(item.item_id, int) for item in found.items)
 
 
+def test_an_older_model_answers_many_requests_at_once_as_each_alone(older: Path) -> None:
+    model, history = load(older / "model"), RECORDED["recommend"]["history"]
+    histories = [history, *(history[:length] for length in range(1, len(history) + 1)), *[history] * 20]
+    together = list(model.recommend_many(histories, k=5))
+    assert answers(together[0]) == expected("model")
+    for asked, found in zip(histories, together, strict=True):
+        alone = model.recommend(asked, k=5)
+        assert [item.item_id for item in found.items] == [item.item_id for item in alone.items]
+
+
 def test_older_runs_are_compared_with_the_recorded_difference(
     older: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,7 +81,7 @@ def every_length() -> Iterator[list[str]]:
 
 
 ITEMS = st.integers(0, NUM_ITEMS + 2).map(lambda number: f"item-{number}")  # some are unknown
-HISTORIES = st.lists(st.lists(ITEMS, max_size=2 * MAX_LENGTH), min_size=1, max_size=6)
+HISTORIES = st.lists(st.lists(ITEMS, max_size=2 * MAX_LENGTH), min_size=1, max_size=12)
 
 
 def test_histories_of_every_length_get_the_same_answer(pair: Pair) -> None:
@@ -92,6 +92,27 @@ def test_histories_of_every_length_get_the_same_answer(pair: Pair) -> None:
     for history in histories:
         alone = pair.onnx.recommend(history, k=NUM_ITEMS)
         assert_same(alone.items, pair.torch.recommend(history, k=NUM_ITEMS).items)
+
+
+def test_questions_of_all_kinds_are_answered_together_as_each_alone(pair: Pair) -> None:
+    everything = [f"item-{number}" for number in range(NUM_ITEMS)]
+    kinds = [
+        {"k": 1},
+        {"k": 10 * NUM_ITEMS, "exclude_seen": False},
+        {"k": 3, "deny": everything[5:]},
+        {"k": 3, "deny": everything},
+        {"k": 5, "allow": everything[::7]},
+    ]
+    histories = [[], *every_length()]
+    asked = [
+        pair.onnx.question(history, **kinds[place % len(kinds)])  # type: ignore[arg-type]
+        for place, history in enumerate(histories)
+    ]
+    together = pair.onnx.top([question for question, _ in asked])
+    for (question, _), (numbers, scores) in zip(asked, together, strict=True):
+        ((alone, alone_scores),) = pair.onnx.top([question])
+        np.testing.assert_array_equal(numbers, alone)
+        np.testing.assert_allclose(scores, alone_scores, atol=1e-5)
 
 
 @settings(deadline=None)

@@ -16,8 +16,10 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.export import exporter
 from bert4rec.export.exporter import export_model
+from bert4rec.export.head import head_graph
 from bert4rec.export.quantise import search_graph
 from bert4rec.models.bert4rec import BERT4Rec
+from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import OnnxEngine
@@ -42,7 +44,7 @@ class Pair:
             search = search_graph(table[1:-1], bias.astype(np.float32), opset=OPSET, ir_version=IR_VERSION)
             graphs = {
                 "encoder.onnx": encoder_of(queries.astype(np.float32)),
-                "head.onnx": exporter._head(),
+                "head.onnx": head_graph(opset=OPSET, ir_version=IR_VERSION),
                 "search.onnx": search,
             }
             for name, graph in graphs.items():
@@ -159,13 +161,16 @@ def test_no_item_scores_higher_than_the_bound_of_its_block() -> None:
         assert np.all(exact.reshape(8, -1, BLOCK).max(axis=2) <= bounds), kind
 
 
-def test_many_queries_are_answered_as_each_alone() -> None:
+@pytest.mark.parametrize("is_large", [True, False])
+def test_many_queries_are_answered_as_each_alone(is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_engine, "_FEW_ITEMS", 4999 if is_large else 5000)
     rng = np.random.default_rng(1)
     pair = Pair(rng.standard_normal((5000, 16)), rng.standard_normal(5000), rng.standard_normal((20, 16)))
     everybody = Histories.from_lists([[number] for number in range(20)])
     # One of them excludes so much that all items are scored.
     excluded = Histories.from_lists([list(range(1, 4900)) if row == 9 else [row + 1] for row in range(20)])
     numbers, scores = pair.quantised.top(everybody, excluded, 5)
+    assert bool(pair.scored) == is_large, "of fewer items all are scored"
     for row in range(20):
         alone = pair.plain.top(everybody[row : row + 1], excluded[row : row + 1], 5)
         np.testing.assert_array_equal(numbers[[row]], alone[0])

@@ -151,13 +151,15 @@ class _Attention(_Encoder):
 def _graphs(
     model: SequentialModel, *, int8: bool, with_attention: bool
 ) -> "Iterator[tuple[str, onnx.ModelProto]]":
+    from bert4rec.export.head import head_graph
+
     max_history = model.max_history
     example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
     # A length that can only be 1 does not vary.
     length = {1: torch.export.Dim("length", min=1, max=max_history)} if max_history > 1 else {}
     encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query")
     yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
-    yield "head.onnx", _head()
+    yield "head.onnx", head_graph(opset=_OPSET, ir_version=_IR_VERSION)
     with torch.inference_mode():
         has_attention = model.attention(PaddedHistories(example)) is not None
     if has_attention and with_attention:
@@ -216,37 +218,6 @@ def _attend(query: Any, key: Any, value: Any, visible: Any) -> Any:
     bias = op.Where(visible, op.Constant(value_float=0.0), op.Constant(value_float=float("-inf")))
     scores = op.MatMul(op.Mul(query, scale), op.Transpose(key, perm=[0, 1, 3, 2]))
     return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
-
-
-def _head() -> "onnx.ModelProto":
-    """Exact top-k: one matrix product, excluded items struck out, the best taken.
-
-    The rows come in from outside, where they are mapped from a file.
-    """
-    from onnx import TensorProto, helper
-
-    def value(name: str, kind: int, *shape: str | int) -> Any:
-        return helper.make_tensor_value_info(name, kind, shape)
-
-    never = helper.make_tensor("never", TensorProto.FLOAT, [1], [float("-inf")])
-    nodes = [
-        helper.make_node("Gemm", ["query", "rows", "bias"], ["all_scores"], transB=1),
-        helper.make_node("Shape", ["excluded"], ["num_excluded"], end=1),
-        helper.make_node("ConstantOfShape", ["num_excluded"], ["struck_out"], value=never),
-        helper.make_node("ScatterND", ["all_scores", "excluded", "struck_out"], ["possible"]),
-        helper.make_node("TopK", ["possible", "k"], ["scores", "places"]),
-    ]
-    inputs = [
-        value("query", TensorProto.FLOAT, "B", "D"),
-        value("rows", TensorProto.FLOAT, "V", "D"),
-        value("bias", TensorProto.FLOAT, "V"),
-        value("excluded", TensorProto.INT64, "E", 2),
-        value("k", TensorProto.INT64, 1),
-    ]
-    outputs = [value("scores", TensorProto.FLOAT, "B", "K"), value("places", TensorProto.INT64, "B", "K")]
-    graph = helper.make_graph(nodes, "head", inputs, outputs)
-    opset = helper.make_opsetid("", _OPSET)
-    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
 def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,9 +76,10 @@ class Catalogue:
         `where` is how errors call the list: a name, then indices.
         """
         values = given = as_list(ids, *where)
-        if not PLAIN.issuperset(map(type, values)):
+        types = set(map(type, values))
+        if not types <= PLAIN:
             values = [id_text(value, *where, place) for place, value in enumerate(values)]
-        texts = list(map(str, values))
+        texts = cast("list[str]", values) if types == {str} else list(map(str, values))
         known = self._numbers
         try:
             return np.array(list(map(known.__getitem__, texts)), np.int32), []

@@ -28,8 +28,10 @@ MANIFEST = "model.json"
 SCHEMA = 1
 _TOKENS_AT_ONCE = 2**10
 """More would not fit a processor's caches."""
-_SCORES_AT_ONCE, _ROWS_AT_LEAST = 2**23, 32
-"""Many rows make good use of each item's vector that is fetched; scores need memory."""
+_ROWS_AT_LEAST, _SCORES_AT_ONCE = 32, 2**21
+"""Many rows make good use of each item's vector that is fetched; their scores should fit a processor's caches."""
+_MANY_ROWS, _FEW_ITEMS = 8, 2**18
+"""So many rows, of so few items, are scored one and all sooner than whole numbers tell which to score."""
 
 
 class OnnxEngine:
@@ -58,7 +60,7 @@ class OnnxEngine:
         if len(histories) == 1:
             return self._best(self._encode(histories), excluded, k)
         queries = self.queries(histories)
-        rows_at_once = max(_ROWS_AT_LEAST, _SCORES_AT_ONCE // len(self.bias))
+        rows_at_once = _ROWS_AT_LEAST * max(1, _SCORES_AT_ONCE // (_ROWS_AT_LEAST * len(self.bias)))
         found = [self._best(queries[rows], excluded[rows], k) for rows in by_rows(len(queries), rows_at_once)]
         numbers, scores = map(np.concatenate, zip(*found, strict=True))
         return numbers, scores
@@ -70,7 +72,7 @@ class OnnxEngine:
         return queries
 
     def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        if self._search is None:
+        if self._search is None or (len(queries) >= _MANY_ROWS and len(self.bias) <= _FEW_ITEMS):
             return self._best_of_all(queries, excluded, k)
         found = list(self._search.top(queries, excluded, k))
         left = np.array([row for row, best in enumerate(found) if best is None], np.int64)

@@ -295,7 +295,7 @@ class Recommender:
         """A question in the model's numbers, and the ids that the model does not know."""
         seen, unknown = self._history(history)
         allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow, "allow")
-        denied, unknown_denied = self.catalogue.numbers(() if deny is None else deny, "deny")
+        denied, unknown_denied = (NOTHING, []) if deny is None else self.catalogue.numbers(deny, "deny")
         leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
         excluded = np.concatenate([seen, denied]) if leaves_out else denied
         return (
