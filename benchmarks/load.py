@@ -26,6 +26,8 @@ DEADLINE = 15.0
 RETRY = 0.05
 """Seconds until a refused connection is tried again."""
 LENGTH = re.compile(rb"content-length: *(\d+)")
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""Ends a body in chunks. Their contents are JSON, which has no line breaks of its own here."""
 Result = TypeVar("Result")
 
 
@@ -89,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._forget()
 
     def _forget(self) -> None:
-        self._head = b""
+        self._head = self._tail = b""
         self._missing = 0
         self._chunked = False
         self._parts: list[bytes] = []
@@ -121,10 +123,13 @@ class Connection(asyncio.Protocol):
             self._missing = int(length[1]) - len(data) if length else 0
         if self._crowd.keep_bodies:
             self._parts.append(data)
-        # JSON has no line breaks of its own, so this can only be the last chunk.
-        if data.endswith(b"0\r\n\r\n") if self._chunked else self._missing <= 0:
+        if self._chunked:
+            self._tail = (self._tail + data)[-len(LAST_CHUNK) :]
+        if self._tail == LAST_CHUNK if self._chunked else self._missing <= 0:
             asked_at, self.asked_at = self.asked_at, 0.0
             body = b"".join(self._parts)
+            if self._chunked:
+                body = b"".join(body.split(b"\r\n")[1:-3:2])
             self._forget()
             self._crowd.answered(self, self._status, asked_at, body, last=self._last)
 

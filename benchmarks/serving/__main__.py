@@ -42,10 +42,12 @@ def main() -> None:
     plan = Plan(versions, given.seconds, given.rounds, given.requests, given.stops, given.count, given.store)
     os.sched_setaffinity(0, {LOAD_CORE})
     found: Found = {"serve": {"seconds": plan.seconds, "rounds": plan.rounds}}
-    for name in given.what or [each.__name__ for each in USUAL]:
-        sys.stderr.write(f"{name}\n")
-        found[name] = MEASURES[name](plan)
-    sys.stdout.write(json.dumps(found) + "\n")
+    try:
+        for name in given.what or [each.__name__ for each in USUAL]:
+            sys.stderr.write(f"{name}\n")
+            found[name] = MEASURES[name](plan)
+    finally:  # what took half an hour is not lost because the last part failed
+        sys.stdout.write(json.dumps(found) + "\n")
 
 
 def arguments() -> argparse.Namespace:
