@@ -25,7 +25,7 @@ def swaps(plan: Plan) -> Found:
     previous one, which a server may still hold."""
 
     def one(version: Version) -> Found:
-        models = [BEAUTY.folder(seed) for seed in (1, 2, 3)]
+        models = [BEAUTY.folder(version, seed) for seed in (1, 2, 3)]
         with TemporaryDirectory() as folder:
             link = Path(folder) / "model"
             link.symlink_to(models[0])
@@ -85,8 +85,8 @@ def stops(plan: Plan) -> Found:
 
 def _stop(version: Version, seconds: float) -> dict[str, float]:
     with ExitStack() as stack:
-        leaving = stack.enter_context(serving(version, BEAUTY.folder(), drain=DRAIN))
-        staying = stack.enter_context(serving(version, BEAUTY.folder()))
+        leaving = stack.enter_context(serving(version, BEAUTY.folder(version), drain=DRAIN))
+        staying = stack.enter_context(serving(version, BEAUTY.folder(version)))
         outcomes, stopping = run(_while_stopping(leaving, staying, seconds))
     return {
         "requests": sum(each.sent for each in outcomes),

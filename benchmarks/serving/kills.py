@@ -42,7 +42,7 @@ def _kills(version: Version, plan: Plan) -> Found:
         run = f"{time.time_ns():x}"
         clients = [Client(f"{run}-{number}") for number in range(CLIENTS)]
         asyncio.run(_kill_again_and_again(version, clients, plan.count, store, Path(folder) / "log"))
-        with serving(version, SMALL.folder(), store=store) as server:
+        with serving(version, SMALL.folder(version), store=store) as server:
             found = Counter[tuple[str, str]]()
             for client in clients:
                 found += client.stored(server)
@@ -120,7 +120,7 @@ async def _kill_again_and_again(
     version: Version, clients: list[Client], count: int, store: str, log: Path
 ) -> None:
     rng = random.Random(1)
-    port, model = free_port(), SMALL.folder()
+    port, model = free_port(), SMALL.folder(version)
     enough, answered = asyncio.Event(), asyncio.Event()
     posting = asyncio.gather(*(client.post_until(enough, port, answered) for client in clients))
     for number in range(count + 1):

@@ -27,7 +27,7 @@ def requests(plan: Plan) -> Found:
     """Resident memory over many requests, half of them by user id: at the start, at every tenth, and its slope."""
 
     def one(version: Version) -> Found:
-        with serving(version, SMALL.folder()) as server:
+        with serving(version, SMALL.folder(version)) as server:
             mixed = [*SMALL.by_user(server), *SMALL.by_history()]
             closed_loop(server.port, mixed, connections=USUAL, seconds=1)
             resident = [server.resident_mb()]
@@ -70,7 +70,7 @@ def _never_end() -> list[bytes]:
 def _beside(plan: Plan, shape: Shape, sent: list[bytes], version: Version) -> Found:
     """Memory before, at its highest and afterwards, and how others are answered meanwhile."""
     requests = shape.by_history()
-    with serving(version, shape.folder()) as server:
+    with serving(version, shape.folder(version)) as server:
         closed_loop(server.port, requests, connections=USUAL, seconds=1)
         before = server.resident_mb()
         server.forget_peak()

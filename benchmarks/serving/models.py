@@ -4,15 +4,15 @@
 the one that makes the load never holds torch.
 """
 
-import subprocess
 import sys
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.load import post
-from benchmarks.serving.servers import Server
+from benchmarks.serving.servers import Server, Version
 
 FOLDER = Path("bench") / "serving"
 MAX_LENGTH = 50
@@ -25,13 +25,14 @@ class Shape:
     items: int
     dim: int
 
-    def folder(self, seed: int = 1) -> Path:
-        """Where an exported model of this shape is; it is made if there is none."""
-        target = FOLDER / f"{self.name}-{seed}"
+    def folder(self, version: Version, seed: int = 1) -> Path:
+        """Where a model of this shape is, exported by the version that serves it; it is made if there is none."""
+        checkout = sha256(str(version.source.resolve()).encode()).hexdigest()[:8]
+        target = FOLDER / f"{self.name}-{seed}-{checkout}"
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             program = [sys.executable, "-m", "benchmarks.serving.models"]
-            subprocess.run([*program, target, str(self.items), str(self.dim), str(seed)], check=True)
+            version.call([*program, str(target), str(self.items), str(self.dim), str(seed)])
         return target.resolve()
 
     def history(self, rng: np.random.Generator, length: int = MAX_LENGTH - 1) -> list[str]:

@@ -28,7 +28,7 @@ def overload(plan: Plan) -> Found:
 
 
 def _flood(plan: Plan, shape: Shape, make: Callable[[Server], list[bytes]], version: Version) -> Found:
-    with serving(version, shape.folder()) as server:
+    with serving(version, shape.folder(version)) as server:
         requests, port = make(server), server.port
         closed_loop(port, requests, connections=USUAL, seconds=1)
         capacity = best_rate(server, requests, plan)
@@ -66,7 +66,7 @@ def fairness(plan: Plan) -> Found:
     def one(version: Version) -> Found:
         requests, batch = BEAUTY.by_history(), BEAUTY.batch(BATCH)
         seconds = plan.seconds / 2
-        with serving(version, BEAUTY.folder()) as server:
+        with serving(version, BEAUTY.folder(version)) as server:
 
             def singles() -> Crowd:
                 return Crowd(server.port, requests, connections=SINGLE_CLIENTS)

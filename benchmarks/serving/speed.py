@@ -29,7 +29,9 @@ def throughput(plan: Plan) -> Found:
     """Goodput of one core by the number of connections; all versions run, and take turns."""
     requests = BEAUTY.by_history()
     with ExitStack() as stack:
-        servers = {each.name: stack.enter_context(serving(each, BEAUTY.folder())) for each in plan.versions}
+        servers = {
+            each.name: stack.enter_context(serving(each, BEAUTY.folder(each))) for each in plan.versions
+        }
         for server in servers.values():
             closed_loop(server.port, requests, connections=USUAL, seconds=1)
         outcomes: dict[str, dict[int, list[Outcome]]] = {
@@ -82,7 +84,7 @@ def start(plan: Plan) -> Found:
         imports = [float(version.call([sys.executable, "-c", IMPORT])) for _ in range(plan.rounds)]
         ready, resident = [], []
         for _ in range(plan.rounds):
-            with serving(version, BEAUTY.folder()) as server:
+            with serving(version, BEAUTY.folder(version)) as server:
                 ready.append(server.ready_seconds)
                 resident.append(server.resident_mb())
         return {
@@ -98,7 +100,7 @@ def events(plan: Plan) -> Found:
     """Requests with one new event each, every one on disk before it is acknowledged."""
 
     def one(version: Version) -> Found:
-        with serving(version, BEAUTY.folder()) as server:
+        with serving(version, BEAUTY.folder(version)) as server:
             seconds = plan.turn
             requests = [_event(number) for number in range(max(1000, int(20_000 * seconds)))]
             outcome = server.during(
@@ -150,7 +152,7 @@ def workers(plan: Plan) -> Found:
 def _with_workers(version: Version, plan: Plan, count: int) -> Found:
     requests = BEAUTY.by_history()
     cores = (SERVER_CORE,) if count == 1 else CORES
-    with serving(version, BEAUTY.folder(), f"--workers={count}", cores=cores) as server:
+    with serving(version, BEAUTY.folder(version), f"--workers={count}", cores=cores) as server:
         server.settle()  # ready is said by whichever worker is first
         closed_loop(server.port, requests, connections=MANY, seconds=1)
         pids = server.pids

@@ -9,12 +9,12 @@ counted.
 
 import inspect
 import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from random import getrandbits
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -296,4 +296,4 @@ class Call:
 def _request_id(headers: Headers) -> str:
     """The client's own id where it is plain enough for logs and headers; otherwise a new one."""
     given = headers.get(b"x-request-id", b"")
-    return given.decode() if PLAIN_ID.fullmatch(given) else secrets.token_hex(8)
+    return given.decode() if PLAIN_ID.fullmatch(given) else f"{getrandbits(64):016x}"

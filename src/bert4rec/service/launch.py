@@ -1,6 +1,7 @@
 """The service as processes: an address, one or several workers, and what they all have in common."""
 
 import asyncio
+import gc
 import logging
 import logging.config
 import os
@@ -68,6 +69,13 @@ def run(settings: Settings, launch: Launch) -> None:
     log.info("Stopped.")
 
 
+def _spare_the_collector() -> None:
+    """What is loaded stays, and requests leave next to no garbage in circles: Python need not look for it so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
 def _in_a_loop(coroutine: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(coroutine)
@@ -75,6 +83,7 @@ def _in_a_loop(coroutine: Coroutine[Any, Any, None]) -> None:
 
 async def _run_alone(settings: Settings, launch: Launch, listener: socket.socket) -> None:
     application = create_app(settings)
+    _spare_the_collector()
     tls = launch.address.tls()
     server = Server(application, drain=launch.drain, reload_more=_certificate_reader(launch.address, tls))
     server.listen_to_signals()
@@ -99,6 +108,7 @@ def _work(settings: Settings, address: Address, channel: socket.socket) -> None:
 
     async def serve() -> None:
         application = create_app(settings)
+        _spare_the_collector()
         tls = address.tls()
         server = Server(application, drain=None, reload_more=_certificate_reader(address, tls))
         await serve_given(server, channel, tls, application.life)
