@@ -17,7 +17,7 @@ MANY = 64
 """Connections for several workers: enough for each to have its share by chance."""
 IMPORT = """
 import importlib, importlib.util, time
-names = ["bert4rec.service.launch", "bert4rec.service.server"]
+names = ["bert4rec.service.running", "bert4rec.service.server"]
 began = time.perf_counter()
 importlib.import_module(next(each for each in names if importlib.util.find_spec(each)))
 print(time.perf_counter() - began)

@@ -86,7 +86,7 @@ def running(
     model: Path, *options: str, store: str | None = None, temporary: Path | None = None
 ) -> Iterator[RunningServer]:
     """A server for `model`, with a store of its own and no delay at its end unless told otherwise."""
-    drain = () if "--drain" in options else ("--drain", "0")
+    drain = () if "--drain" in options else ("--drain", "0.0")
     store = store or f"sqlite:///{model.parent / f'history-{os.urandom(4).hex()}.db'}"
     with subprocess.Popen(
         [BERT4REC, "serve", str(model), "--port", "0", "--store", store, *drain, *options],

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -131,6 +132,105 @@ async def test_no_answer_in_time_is_said_so_and_the_question_is_dropped() -> Non
             await batcher.ask(1)
         with pytest.raises(TooLateError):
             await first
+    assert worker.batches == [[100]]
+
+
+@in_a_loop
+async def test_what_has_waited_for_too_long_is_turned_away_before_it_costs_anything() -> None:
+    """Its time began when its request did, not when it joined this queue."""
+    async with held_up(max_wait=1000.0) as (worker, batcher, first):
+        began = time.monotonic()
+        late, in_time = (
+            asyncio.create_task(batcher.ask(question, since=began - seconds))
+            for question, seconds in ((1, 1001), (2, 0))
+        )
+        await asyncio.sleep(0)
+        assert batcher.oldest > 1000
+        worker.may_go_on.set()
+        with pytest.raises(OverloadedError):
+            await late
+        assert [await first, await in_time] == [200, 4]
+        assert worker.batches == [[100], [2]]
+
+
+@in_a_loop
+async def test_where_batches_take_long_questions_wait_for_two_of_them() -> None:
+    async with held_up(max_wait=0.2) as (worker, batcher, first):
+        asked = asyncio.create_task(batcher.ask(1, since=time.monotonic()))
+        await asyncio.sleep(0.4)
+        worker.may_go_on.set()
+        assert [await first, await asked] == [200, 2]
+
+
+@in_a_loop
+async def test_a_queue_that_is_too_long_is_not_taken_for_a_worker_that_hangs() -> None:
+    worker = Worker()
+    batcher = make(slow(worker), max_batch=1, timeout=0.1)
+    answers = await asyncio.gather(*map(batcher.ask, range(20)), return_exceptions=True)
+    assert answers[0] == 0
+    assert isinstance(answers[-1], OverloadedError)
+    await batcher.stop()
+
+
+def slow(worker: Worker) -> Callable[[list[int]], list[int]]:
+    def work(questions: list[int]) -> list[int]:
+        threading.Event().wait(0.02)
+        return worker(questions)
+
+    return work
+
+
+@in_a_loop
+async def test_an_answer_that_comes_in_the_turn_in_which_the_time_is_up_is_given() -> None:
+    """The loop is busy until both have happened."""
+    for _ in range(10):
+        batcher = make(slow(Worker()), timeout=0.02)
+        (asked,) = ask(batcher, 1)
+        for _ in range(3):
+            await asyncio.sleep(0)  # until the thread has it
+        threading.Event().wait(0.06)
+        (outcome,) = await asyncio.gather(asked, return_exceptions=True)
+        assert outcome == 2 or isinstance(outcome, TooLateError), "never an error of another kind"
+        await batcher.stop()
+
+
+@in_a_loop
+async def test_a_group_is_taken_up_whole_or_not_at_all() -> None:
+    async with held_up(max_waiting=1, max_waiting_in_groups=10) as (worker, batcher, _):
+        group = asyncio.create_task(batcher.ask_all(range(12)))
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError):
+            await batcher.ask_all([1])
+        assert not batcher.is_full, "single questions have a bound of their own"
+        worker.may_go_on.set()
+        assert await group == [2 * question for question in range(12)]
+        assert await batcher.ask_all([]) == []
+
+
+@in_a_loop
+async def test_single_questions_go_before_groups_but_for_a_place_in_eight() -> None:
+    async with held_up(max_batch=8) as (worker, batcher, _):
+        group = asyncio.create_task(batcher.ask_all(range(200, 210)))
+        await asyncio.sleep(0)
+        singles = ask(batcher, *range(10))
+        await asyncio.sleep(0)
+        worker.may_go_on.set()
+        await asyncio.gather(group, *singles)
+        assert worker.batches[1] == [*range(7), 200]
+        assert worker.batches[2] == [7, 8, 9, *range(201, 206)]
+
+
+@in_a_loop
+async def test_one_wrong_question_of_a_group_does_not_spoil_the_others_and_a_group_can_be_left() -> None:
+    batcher = make(lambda questions: [ValueError("odd") if each % 2 else each for each in questions])
+    assert [type(each) for each in await batcher.ask_all([2, 3, 4])] == [int, ValueError, int]
+    await batcher.stop()
+    async with held_up() as (worker, busy, _):
+        group = asyncio.create_task(busy.ask_all([1, 2]))
+        await asyncio.sleep(0)
+        group.cancel()
+        await asyncio.gather(group, return_exceptions=True)
+        worker.may_go_on.set()
     assert worker.batches == [[100]]
 
 

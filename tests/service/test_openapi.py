@@ -24,6 +24,7 @@ OPERATIONS = [
     ("GET", "/v1/users/{user_id}/history"),
     ("DELETE", "/v1/users/{user_id}/history"),
     ("GET", "/v1/models"),
+    ("POST", "/v1/models/rollback"),
     ("GET", "/v1/info"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),

@@ -42,7 +42,7 @@ def test_the_service_imports_neither_torch_nor_polars(exported_model: Path, tmp_
     program = f"""
 import sys
 from pathlib import Path
-import bert4rec.service.launch
+import bert4rec.service.running
 from bert4rec.service.app import Settings, create_app
 from tests.service.application import TestClient
 settings = Settings(Path({str(exported_model)!r}), "sqlite:///{tmp_path}/history.db")
@@ -167,15 +167,15 @@ def test_a_hang_up_before_there_is_a_model_changes_nothing(exported_model: Path)
     program = f"""
 import os, signal
 from pathlib import Path
-from bert4rec.service import launch
+from bert4rec.service import running
 
 def create_app(_):
     os.kill(os.getpid(), signal.SIGHUP)
     raise SystemExit(7)
 
-launch.create_app = create_app
-settings = launch.Settings(Path({str(exported_model)!r}), "sqlite:///:memory:")
-launch.run(settings, launch.Launch(launch.Address(port=0)))
+running.create_app = create_app
+settings = running.Settings(Path({str(exported_model)!r}), "sqlite:///:memory:")
+running.run(settings, running.Launch(running.Address(port=0)))
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
 

@@ -125,7 +125,7 @@ def serve(
         raise UsageError(f"`log_format` must be 'text' or 'json'; found {log_format!r}.")
     from bert4rec.service.app import Settings
     from bert4rec.service.http.listening import Address
-    from bert4rec.service.launch import Launch, run
+    from bert4rec.service.running import Launch, run
 
     address = Address(
         host,

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -264,3 +264,22 @@ def _finish(
             entry.answer.set_exception(outcome)
         else:
             entry.answer.set_result(outcome)
+
+
+def lane(
+    name: str, *, max_waiting: int, timeout: float, max_wait: float | None = None
+) -> Batcher[Callable[[], Any], Any]:
+    """A thread that makes calls one after the other, with a bounded queue and a deadline."""
+
+    def work(calls: list[Callable[[], Result]]) -> Sequence[Result | Exception]:
+        return [outcome_of(call) for call in calls]
+
+    # Small batches: clients that have hung up are noticed between two of them.
+    return Batcher(work, name=name, max_batch=8, max_waiting=max_waiting, max_wait=max_wait, timeout=timeout)
+
+
+def outcome_of(call: Callable[[], Result]) -> Result | Exception:
+    try:
+        return call()
+    except Exception as error:
+        return error

@@ -18,7 +18,7 @@ from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.service import event_schemas
 from bert4rec.service import schemas as api
-from bert4rec.service.batcher import Batcher, OverloadedError, TooLateError
+from bert4rec.service.batcher import Batcher, OverloadedError, TooLateError, lane, outcome_of
 from bert4rec.service.event_reading import event_as_sent, read_events
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
@@ -73,9 +73,9 @@ class Service:
             size=len,
         )
         # Reads are many and short; explanations and searches are few and longer. Neither must wait for the other.
-        self._reads = _lane("store-read", max_waiting=MAX_WAITING, max_wait=MAX_WAIT)
-        self._deletions = _lane("store-delete", max_waiting=64)
-        self._side = _lane("side", max_waiting=64)
+        self._reads = lane("store-read", max_waiting=MAX_WAITING, max_wait=MAX_WAIT, timeout=TIMEOUT)
+        self._deletions = lane("store-delete", max_waiting=64, timeout=TIMEOUT)
+        self._side = lane("side", max_waiting=64, timeout=TIMEOUT)
         self._room = Room(MAX_ITEMS_IN_BATCHES)
         metrics.follow(metrics.queue_depth, lambda: versions.current.batcher.waiting)
         metrics.follow(metrics.queue_oldest_seconds, lambda: versions.current.batcher.oldest)
@@ -144,7 +144,7 @@ class Service:
         began = time.monotonic()
         entries: list[Asked | Exception] = []
         for entry in request.requests:
-            entries.append(_outcome(partial(check_request.validate_python, entry)))
+            entries.append(outcome_of(partial(check_request.validate_python, entry)))
             await _let_others_go_on(len(entries))
         with ExitStack() as holding:
             holding.enter_context(self._room.take(sum(each.k for each in entries if isinstance(each, Asked))))
@@ -170,7 +170,7 @@ class Service:
             if isinstance(history, Exception):
                 plans.append(history)
             else:
-                plans.append(_outcome(partial(self._plan, model, entry, history)))
+                plans.append(outcome_of(partial(self._plan, model, entry, history)))
             await _let_others_go_on(len(plans))
         return plans
 
@@ -261,7 +261,7 @@ class Service:
             new = iter(self._with_store("write", self.store.add, together))
         except EventConflictError:
             return [
-                _outcome(partial(self._with_store, "write", self.store.add, events)) for events in requests
+                outcome_of(partial(self._with_store, "write", self.store.add, events)) for events in requests
             ]
         return [[next(new) for _ in events] for events in requests]
 
@@ -376,23 +376,6 @@ class Service:
         if not self.is_ready:
             raise ProblemError(503, "not_ready", "The service is starting or stopping.")
         return {"status": "ready"}
-
-
-def _lane(name: str, *, max_waiting: int, max_wait: float | None = None) -> Batcher[Callable[[], Any], Any]:
-    """A thread that makes calls one after the other, with a bounded queue and a deadline."""
-
-    def work(calls: list[Callable[[], Result]]) -> Sequence[Result | Exception]:
-        return [_outcome(call) for call in calls]
-
-    # Small batches: clients that have hung up are noticed between two of them.
-    return Batcher(work, name=name, max_batch=8, max_waiting=max_waiting, max_wait=max_wait, timeout=TIMEOUT)
-
-
-def _outcome(call: Callable[[], Result]) -> Result | Exception:
-    try:
-        return call()
-    except Exception as error:
-        return error
 
 
 async def _let_others_go_on(done: int) -> None:
