@@ -105,7 +105,7 @@ def serve(
     log_user_ids
         Name users in these lines.
     otel
-        Send a trace of each request to a collector of OpenTelemetry (extra `otel`), as its OTEL_ variables say.
+        Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs the extra `otel`.
     """
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
