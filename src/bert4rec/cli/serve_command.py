@@ -87,7 +87,8 @@ def serve_command(
     log_user_ids
         Name users in these lines.
     otel
-        Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs the extra `otel`.
+        Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs
+        the extra `otel`.
     """
     try:
         serve(

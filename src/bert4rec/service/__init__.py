@@ -105,7 +105,8 @@ def serve(
     log_user_ids
         Name users in these lines.
     otel
-        Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs the extra `otel`.
+        Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs
+        the extra `otel`.
     """
     missing = [name for name in REQUIRED if find_spec(name) is None]
     if missing:
