@@ -1,10 +1,12 @@
 """Several workers behind one address: how they share the work, and what happens when some of them die."""
 
+import asyncio
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,11 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from bert4rec.service.http.workers import READY, RELOAD, Supervisor
 from tests.service.servers import PATIENCE, RunningServer, running, variant
 
 ESTABLISHED = "01"
@@ -240,6 +244,34 @@ def test_workers_whose_parent_was_killed_end_too(exported_model: Path) -> None:
         server.process.kill()
         server.process.wait(PATIENCE)
         until(lambda: not processes_of(server))
+
+
+def load_slowly(folder: Path, channel: socket.socket) -> None:
+    """A worker that is ready when it has been told something, and keeps what that was."""
+    (folder / "begun").touch()
+    word = channel.recv(64)
+    (folder / "word").write_bytes(word)
+    channel.send(READY)
+    channel.recv(64)
+
+
+def test_a_worker_that_is_still_loading_is_told_that_something_has_changed(tmp_path: Path) -> None:
+    """Otherwise it would go on with keys that it read before they were changed."""
+
+    async def run() -> None:
+        supervisor = Supervisor(partial(load_slowly, tmp_path), 1, drain=0)
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+            group.create_task(supervisor.run(listener))
+            while not (tmp_path / "begun").exists():
+                await asyncio.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGHUP)
+            while not (tmp_path / "word").exists():
+                await asyncio.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asyncio.run(run())
+    assert (tmp_path / "word").read_bytes() == RELOAD
 
 
 def test_a_worker_that_hangs_is_killed_and_replaced(exported_model: Path, tmp_path: Path) -> None:
