@@ -34,8 +34,9 @@ class RunningServer:
         self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.port = int(self.wait_for_line(r"Serving on http://127.0.0.1:(\d+)").group(1))
-        self.address = f"http://127.0.0.1:{self.port}"
+        self.address = self.wait_for_line(r"Serving on (.+?) \(page").group(1)
+        """As `https://127.0.0.1:8000` or `unix socket /run/socket`."""
+        self.port = int(self.address.rpartition(":")[2]) if "://" in self.address else 0
 
     def _read(self) -> None:
         assert self.process.stderr

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 
 import uvloop
 
-from bert4rec.errors import UsageError
+from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.service.app import Settings, check, create_app
 from bert4rec.service.http.listening import (
     BACKLOG,
@@ -113,7 +114,11 @@ def _work(settings: Settings, address: Address, channel: socket.socket) -> None:
         server = Server(application, drain=None, reload_more=_certificate_reader(address, tls))
         await serve_given(server, channel, tls, application.life)
 
-    _in_a_loop(serve())
+    try:
+        _in_a_loop(serve())
+    except Exception as error:  # to the log, in its format: left alone, it would be printed
+        log.error("A worker fails: %s", error, exc_info=not isinstance(error, Bert4RecError))
+        sys.exit(1)
 
 
 def _certificate_reader(address: Address, tls: ssl.SSLContext | None) -> Callable[[], None]:

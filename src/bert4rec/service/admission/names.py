@@ -7,6 +7,7 @@ are listed.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from bert4rec.service.problems import ProblemError
 
 ANY = "*"
 READING = ("GET", "HEAD")
+HOST = re.compile(rb"(?:(\w[\w.-]*)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]*)?", re.ASCII)
+"""A name or an address, and a port. Whatever else a parser of addresses might find one in is not taken apart."""
 
 
 class Names:
@@ -57,11 +60,8 @@ class Names:
 
 def _name_of(host: bytes) -> str | None:
     """Without the port; None if it is no host."""
-    try:
-        name = urlsplit(f"//{host.decode('ascii')}").hostname
-    except ValueError:
-        return None
-    return name.rstrip(".") if name else None
+    found = HOST.fullmatch(host)
+    return (found[1] or found[2]).decode().lower().rstrip(".") if found else None
 
 
 def _is_safe(name: str) -> bool:

@@ -121,8 +121,9 @@ class Supervisor:
         self._draining.set()
 
     def _tell_all(self, word: bytes, but: Worker | None = None) -> None:
+        """Also those that are still loading, perhaps what has changed since: they hear it when they are ready."""
         for worker in self._workers:
-            if worker.is_ready and worker is not but:
+            if worker is not but:
                 worker.tell(word)
 
     # Workers come and go
@@ -139,8 +140,6 @@ class Supervisor:
         for word in worker.hear():
             if word == READY:
                 worker.is_ready, self._failures = True, 0
-                if self._draining.is_set():
-                    worker.tell(DRAIN)
                 self._loop.add_reader(self._listener, self._accept)
             elif word == ROLL_BACK:
                 self._tell_all(ROLL_BACK, but=worker)
