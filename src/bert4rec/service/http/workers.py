@@ -93,6 +93,7 @@ class Supervisor:
         """Workers that died before they were ready, since one was."""
         self._draining, self._stopping = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._refusing: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: socket.socket) -> None:
         """Until told to stop. Connections wait in the system's queue until the first worker is ready."""
@@ -140,7 +141,7 @@ class Supervisor:
         for word in worker.hear():
             if word == READY:
                 worker.is_ready, self._failures = True, 0
-                self._loop.add_reader(self._listener, self._accept)
+                self._begin_to_accept()
             elif word == ROLL_BACK:
                 self._tell_all(ROLL_BACK, but=worker)
             elif word.startswith(ALIVE):
@@ -161,7 +162,7 @@ class Supervisor:
         if not worker.is_ready:
             self._failures += 1
             delay = min(LONGEST_DELAY, 0.5 * 2 ** min(self._failures, 10))
-            self._loop.add_reader(self._listener, self._accept)  # to tell whoever waits
+            self._begin_to_accept()  # to tell whoever waits
         log.error(
             "Worker %d ended (%s); another one is started%s.",
             worker.process.pid,
@@ -198,12 +199,23 @@ class Supervisor:
                 return
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
+            except (BlockingIOError, ConnectionError):
+                return
+            except OSError as error:  # as when there is no file left to open
+                log.error("No connection can be accepted: %s.", error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(1.0, self._begin_to_accept)
                 return
             with connection:
                 ready.sort(key=lambda worker: worker.connections)
                 if not any(worker.give(connection) for worker in ready):
-                    self._loop.create_task(_refuse(connection.dup()))
+                    task = self._loop.create_task(_refuse(connection.dup()))
+                    self._refusing.add(task)
+                    task.add_done_callback(self._refusing.discard)
+
+    def _begin_to_accept(self) -> None:
+        if not self._stopping.is_set():
+            self._loop.add_reader(self._listener, self._accept)
 
 
 async def _refuse(connection: socket.socket) -> None:
