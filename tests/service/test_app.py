@@ -580,7 +580,7 @@ def test_a_service_that_is_about_to_stop_says_so_and_still_answers(
 ) -> None:
     app = create_app(settings_for(exported_model, tmp_path))
     with TestClient(app) as client:
-        app.drain()
+        app.life.drain()
         assert client.get("/health/live").status_code == 200
         assert_problem(client.get("/readyz"), 503, "not_ready")
         assert client.post("/v1/recommend", json={"history": ["i1"]}).status_code == 200

@@ -126,6 +126,27 @@ async def test_many_small_headers_are_one_large_head() -> None:
         assert handler.opened == []
 
 
+@in_a_loop
+async def test_a_head_may_come_in_pieces_and_right_behind_a_body() -> None:
+    async with connected() as (_, (reader, writer)):
+        head = b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(
+            b"x%d: %b\r\n" % (n, b"x" * 9000) for n in range(6)
+        )
+        for place in range(0, len(head), 9000):
+            writer.write(head[place : place + 9000])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        writer.write(b"\r\n")
+        assert (await reader.readuntil(b"yes")).startswith(b"HTTP/1.1 200")
+        request = post(bytes(100_000))
+        writer.write(request[:10_000])
+        await asyncio.sleep(0.01)
+        writer.write(request[10_000:] + GET[:10])
+        assert (await reader.readuntil(b"yes")).startswith(b"HTTP/1.1 200")
+        writer.write(GET[10:])
+        assert (await reader.readuntil(b"yes")).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.parametrize("hosts", [0, 2])
 @in_a_loop
 async def test_a_request_names_one_host(hosts: int) -> None:
@@ -217,11 +238,17 @@ async def test_a_path_is_decoded_and_one_that_is_no_text_is_refused() -> None:
         assert (await reader.readuntil(b"no")).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize(("path", "status"), [(b"/", b"200"), (b"/no", b"401")])
 @in_a_loop
-async def test_another_protocol_that_is_offered_is_not_taken_up() -> None:
+async def test_another_protocol_that_is_offered_is_not_taken_up(path: bytes, status: bytes) -> None:
+    """And the client is told that nothing more is read."""
     async with connected() as (_, (reader, writer)):
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
-        assert (await reader.readuntil(b"yes")).startswith(b"HTTP/1.1 200")
+        writer.write(b"GET %b HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" % path)
+        writer.write(GET)
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b"connection: close" in answer
 
 
 # Bodies
@@ -275,6 +302,17 @@ async def test_a_client_that_asks_first_is_told_to_go_on_or_not_to() -> None:
 
 
 @in_a_loop
+async def test_a_refused_head_has_no_content_and_an_old_client_is_not_told_to_go_on() -> None:
+    async with connected() as (_, (reader, writer)):
+        writer.write(post(b"", path=b"/no", length=9).replace(b"POST", b"HEAD"))
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 401") and answer.endswith(b"\r\n\r\n")
+    async with connected() as (_, (reader, writer)):
+        writer.write(post(b"abc", b"Expect: 100-continue").replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+
+
+@in_a_loop
 async def test_whoever_is_refused_may_ask_again_if_all_was_read() -> None:
     async with connected() as (handler, (reader, writer)):
         writer.write(post(b"abc", path=b"/no"))
@@ -317,6 +355,33 @@ async def test_all_requests_together_may_hold_so_much() -> None:
             assert connections.received == 0
             for _, writer in (first, second):
                 writer.close()
+
+
+@in_a_loop
+async def test_what_is_answered_is_no_longer_held_though_more_is_always_under_way() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "MAX_RECEIVED", 10 * len(GET))
+        async with listening() as (_, connections, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET * 4)
+            for _ in range(100):
+                assert (await reader.readuntil(b"yes")).startswith(b"HTTP/1.1 200")
+                writer.write(GET)
+            for _ in range(4):
+                await reader.readuntil(b"yes")
+            assert connections.received == 0
+            writer.close()
+
+
+@in_a_loop
+async def test_a_request_that_is_complete_gets_one_answer_however_much_is_held() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounds, "MAX_RECEIVED", 10)
+        async with connected() as (_, (reader, writer)):
+            writer.write(GET)
+            await reader.readuntil(b"yes")
+            writer.write(GET)
+            assert (await reader.readuntil(b"yes")).count(b"HTTP/1.1 200") == 1
 
 
 # Pipelines and connections
@@ -405,7 +470,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(path: bytes) -> None:
             await asyncio.sleep(0)
         while len(connections):
             await asyncio.sleep(0)
-        assert len(handler.closed) == 1
+        assert handler.closed == [CLIENT_GONE]
         writer.close()
         del reader
 
@@ -413,7 +478,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(path: bytes) -> None:
 @in_a_loop
 async def test_what_all_clients_leave_unread_is_bounded_and_the_oldest_is_given_up_first() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounds, "MAX_BUFFERED", 2**25)
+        patch.setattr(bounds, "MAX_BUFFERED", 2**18)
         async with listening() as (_, connections, port):
             streams = []
             for _ in range(8):

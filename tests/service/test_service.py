@@ -345,6 +345,22 @@ def test_a_switched_link_takes_over_in_every_worker(exported_model: Path, tmp_pa
     assert load.failures == []
 
 
+def test_models_that_are_switched_to_and_fro_do_not_pile_up(exported_model: Path, tmp_path: Path) -> None:
+    one, two = (variant(exported_model, tmp_path / name, name) for name in ("one", "two"))
+    current = tmp_path / "current"
+    current.symlink_to(one)
+    with running(current, "--watch") as server, Load(server) as load:
+        load.wait_for("one")
+        threads = []
+        for target in (two, one, two, one):
+            (tmp_path / "new").symlink_to(target)
+            (tmp_path / "new").rename(current)
+            load.wait_for(target.name)
+            threads.append(len(list(Path(f"/proc/{server.process.pid}/task").iterdir())))
+        assert threads[-1] <= threads[1]
+    assert load.failures == []
+
+
 def test_a_model_replaced_behind_its_link_takes_over(exported_model: Path, tmp_path: Path) -> None:
     one, two = (variant(exported_model, tmp_path / name, name) for name in ("one", "two"))
     current = tmp_path / "current"

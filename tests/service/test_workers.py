@@ -20,18 +20,18 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from bert4rec.service.http.workers import READY, RELOAD, Supervisor
+from bert4rec.service.http.workers import BEAT_EVERY, READY, RELOAD, Supervisor
 from tests.service.servers import PATIENCE, RunningServer, running, variant
 
 ESTABLISHED = "01"
 PROGRAM = """
 from pathlib import Path
-from bert4rec.service import launch
+from bert4rec.service import running
 from bert4rec.service.http import workers
 
 workers.HANG = 3.0
-settings = launch.Settings(Path({model!r}), {store!r}, workers=2)
-launch.run(settings, launch.Launch(launch.Address(port=0), workers=2, drain=0))
+settings = running.Settings(Path({model!r}), {store!r}, workers=2)
+running.run(settings, running.Launch(running.Address(port=0), workers=2, drain=0))
 """
 """A service that loses its patience with workers sooner."""
 
@@ -239,8 +239,14 @@ def test_sigterm_to_the_parent_or_to_all_drains_and_leaves_nobody_behind(
     assert "Traceback" not in server.log
 
 
-def test_workers_whose_parent_was_killed_end_too(exported_model: Path) -> None:
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_workers_whose_parent_was_killed_end_too(exported_model: Path, is_deaf: bool) -> None:
+    """Also if it had not listened to them for a while."""
     with running(exported_model, "--workers", "2") as server, clients_of_each(server):
+        if is_deaf:
+            server.process.send_signal(signal.SIGSTOP)
+            two_beats = time.monotonic() + 2 * BEAT_EVERY
+            until(lambda: time.monotonic() > two_beats)
         server.process.kill()
         server.process.wait(PATIENCE)
         until(lambda: not processes_of(server))

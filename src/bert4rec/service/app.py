@@ -51,7 +51,7 @@ def check(settings: Settings) -> None:
     if settings.api_key_file:
         Keys.read(settings.api_key_file)
     Names(settings.allow_host)
-    Tracer(export=settings.otel)
+    Tracer(export=settings.otel).stop()
     open_model(settings.model, settings.threads, quantised=settings.quantised)
     open_store(settings.store).close()
 
@@ -66,7 +66,7 @@ def create_app(settings: Settings) -> Application:
         settings.model, threads=settings.threads, quantised=settings.quantised, metrics=metrics
     )
     service = Service(versions, open_store(settings.store), metrics)
-    life = Life(service, keys, tracer, watch=settings.watch)
+    life = ServiceLife(service, keys, tracer, watch=settings.watch)
     operations = operations_of(service, life)
     examples = example_bodies(None if keys else versions.current.recommender.catalogue)
     document = describe(operations, examples, has_keys=keys is not None)
@@ -82,7 +82,7 @@ def create_app(settings: Settings) -> Application:
     )
 
 
-class Life:
+class ServiceLife:
     """The service from its start to its end, and what it is told meanwhile."""
 
     def __init__(self, service: Service, keys: Keys | None, tracer: Tracer, *, watch: bool) -> None:
@@ -98,12 +98,14 @@ class Life:
             self._begin(self._service.versions.watch())
         self._begin(self._service.keep_metrics_fresh())
         await self._service.start()
-        yield
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._service.stop()
-        await asyncio.to_thread(self._tracer.stop)
+        try:
+            yield
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._service.stop()
+            await asyncio.to_thread(self._tracer.stop)
 
     def drain(self) -> None:
         """From now on the service says that it is not ready, but answers."""
@@ -132,7 +134,7 @@ class Life:
         task.add_done_callback(self._tasks.discard)
 
 
-def operations_of(service: Service, life: Life) -> list[Operation]:
+def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
     """What can be asked.
 
     Whether the service is alive and ready may be asked without a key.

@@ -11,11 +11,10 @@ import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from random import getrandbits
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter
@@ -26,6 +25,7 @@ from bert4rec.service.admission.names import Names
 from bert4rec.service.batcher import OverloadedError
 from bert4rec.service.http.connections import Connections
 from bert4rec.service.http.messages import NO_STORE, Head, Headers, Response
+from bert4rec.service.http.server import Life
 from bert4rec.service.problems import MEDIA_TYPE, ProblemError, request_id, to_problem
 from bert4rec.service.schemas import MAX_BODY
 from bert4rec.service.telemetry.counters import Metrics, Reason
@@ -116,20 +116,6 @@ class Operation:
         return self.adapter.validate_json(request.body)
 
 
-class Life(Protocol):
-    """The service from its start to its end."""
-
-    def running(self) -> AbstractAsyncContextManager[None]: ...
-
-    def drain(self) -> None: ...
-
-    def reload(self) -> None: ...
-
-    def roll_back(self) -> None: ...
-
-    tell_others: Callable[[], None]
-
-
 class Application:
     """Answers every request by one of its operations, or with a problem."""
 
@@ -137,7 +123,7 @@ class Application:
         self,
         operations: Iterable[Operation],
         *,
-        life: "Life",
+        life: Life,
         names: Names,
         keys: Keys | None,
         metrics: Metrics,
@@ -148,7 +134,6 @@ class Application:
         """`requests` is the log of requests, if there is to be one."""
         self.life, self.metrics, self.tracer, self.requests = life, metrics, tracer, requests
         self.max_body = MAX_BODY
-        self.running, self.drain, self.reload = life.running, life.drain, life.reload
         self.is_overloaded = is_overloaded
         self._names, self._keys = names, keys
         self.in_flight = 0
@@ -170,9 +155,9 @@ class Application:
         methods, path_fields = self._find(head.path)
         route = next(iter(methods.values())).path if methods else OTHER
         call = Call(self, head.method, route, _request_id(head.headers))
-        if self.tracer.exports or b"traceparent" in head.headers:
-            call.trace = self.tracer.begin(head.headers)
         try:
+            if self.tracer.exports or b"traceparent" in head.headers:
+                call.trace = self.tracer.begin(head.headers)
             call.admit(*self._admit(head, methods), head, path_fields)
         except Exception as error:
             call.fail(error)

@@ -142,7 +142,8 @@ class Batcher(Generic[Question, Answer]):
         """Return when everything that was accepted is answered. `ask` must not be called afterwards."""
         self._is_stopping = True
         self._wake()
-        await asyncio.to_thread(self._thread.join)
+        while self._thread.is_alive():
+            await asyncio.sleep(0.005)  # not `join` in another thread, which nobody could give up
 
     def _queue(
         self,

@@ -125,6 +125,7 @@ def _certificate_reader(address: Address, tls: ssl.SSLContext | None) -> Callabl
     def read() -> None:
         if tls:
             try:
+                address.tls()  # tried first: a certificate without its key would be taken, and the key lost
                 load_certificate(tls, address)
             except UsageError as error:
                 log.error("The certificate cannot be read again; the known one stays: %s", error)

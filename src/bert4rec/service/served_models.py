@@ -130,6 +130,7 @@ class ModelVersions:
         self._load = partial(ServedModel, path, threads=threads, metrics=metrics, quantised=quantised)
         self._path, self._metrics = path, metrics
         self._seen = fingerprint(path)
+        self._looking = asyncio.Lock()
         self.current = self._load()
         self.previous: ServedModel | None = None
         self._note("loaded")
@@ -147,11 +148,12 @@ class ModelVersions:
 
     async def look(self) -> None:
         """Switch to the model in the folder, if it was replaced."""
-        found = await asyncio.to_thread(fingerprint, self._path)
-        if found is None or found == self._seen:  # between two renames, there is no folder
-            return
-        self._seen = found
-        await self.reload()
+        async with self._looking:
+            found = await asyncio.to_thread(fingerprint, self._path)
+            if found is None or found == self._seen:  # between two renames, there is no folder
+                return
+            self._seen = found
+            await self.reload()
 
     async def reload(self) -> None:
         """Load the model in the folder and switch to it. One that cannot be loaded changes nothing."""
@@ -162,9 +164,11 @@ class ModelVersions:
             log.error("The new model cannot be loaded; the current one stays in service: %s", error)
             return
         if new.version == self.current.version:
+            await new.batcher.stop()
             return
         if self.previous and new.version == self.previous.version:
             self.roll_back()
+            await new.batcher.stop()
             return
         dropped, self.previous, self.current = self.previous, self.current, new
         self._note("loaded")

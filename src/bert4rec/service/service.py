@@ -104,7 +104,9 @@ class Service:
         except TimeoutError:
             log.error("The history store does not respond; requests that wait for it are abandoned.")
             self.store.interrupt()
-            await self._stop_lanes()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TIMEOUT):
+                    await self._stop_lanes()
         await self.versions.stop()
         self.store.close()
 

@@ -32,7 +32,10 @@ class Names:
 
     def check(self, head: Head) -> None:
         """Raise a problem for a request that is not meant for this service, or comes from another's page."""
-        host = head.headers.get(b"host", b"")
+        host = head.headers.get(b"host")
+        if host is None and self._takes_any:
+            return  # HTTP/1.0, by which some balancers look whether a service is there
+        host = host or b""
         if host not in self._known:
             self._check_host(host)
         origin = head.headers.get(b"origin")

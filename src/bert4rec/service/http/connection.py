@@ -5,34 +5,32 @@ A client that hangs up stops the work on its request. An answer in parts is made
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple, cast
+from typing import cast
 from urllib.parse import unquote
 
 import httptools
 
 from bert4rec.service.http import connections as bounds
 from bert4rec.service.http.connections import Connections
-from bert4rec.service.http.messages import Exchange, Head, Response, encode_head
+from bert4rec.service.http.messages import (
+    LARGEST_WRITE,
+    Exchange,
+    Head,
+    Response,
+    Waiting,
+    encode_head,
+    slices,
+)
 
 CLIENT_GONE = 499
 """Counted, never sent: the client hung up."""
 PARTS_AT_ONCE = 8
 """Parts of an answer that are made before others have their turn."""
 FOREVER = float("inf")
-
-
-class Waiting(NamedTuple):
-    """A request that is complete, or refused before it was, and waits for those before it."""
-
-    exchange: Exchange
-    body: bytes = b""
-    is_head: bool = False
-    """Whether it asks for the head of a response alone."""
-    takes_parts: bool = False
-    """HTTP/1.0 does not know responses whose length is not told beforehand."""
-    keeps_alive: bool = False
+log = logging.getLogger("bert4rec.service")
 
 
 class RefusedError(Exception):
@@ -51,9 +49,11 @@ class Connection(asyncio.Protocol):
         """When `expire` is called."""
         # What is being read: a head, then a body.
         self._is_in_head = False
-        self._is_all_head = True
-        """Whether nothing but a head is in what was read last."""
         self._head_bytes = 0
+        self._is_one_head = True
+        """Whether all that was read last belongs to one head."""
+        self._unread_head = 0
+        """Bytes of a head that has not ended: the parser does not tell of a line without end."""
         self._url, self._headers, self._hosts = b"", dict[bytes, bytes](), 0
         self._exchange: Exchange | None = None
         self._body: list[bytes] = []
@@ -65,12 +65,14 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[Response] | None = None
         self._parts: Iterator[bytes] | None = None
         self._status, self._sent = CLIENT_GONE, 0
+        self._is_chunked = False
         self._is_paused = False
         self._is_written = False
         """Whether the response is waiting to be read, and nothing else."""
         self._is_ending = False
         """Nothing more is read as a request; what is written is still sent."""
         self._thrown_away = 0
+        self._has_asked = False
 
     # What the loop calls
 
@@ -90,33 +92,45 @@ class Connection(asyncio.Protocol):
             return
         self._count_received(len(data))
         if self._answering is None and not self._is_in_head and not self._exchange:
-            self.due = self._loop.time() + bounds.HEAD_TIMEOUT
-        self._is_all_head = True
+            self.due = min(self.due, self._loop.time() + bounds.HEAD_TIMEOUT)
+        self._is_one_head = True
         try:
             self._parser.feed_data(data)
-            if self._is_in_head and self._is_all_head:
-                self._count_head(len(data))  # the parser does not tell of a line without end
         except httptools.HttpParserUpgrade:
             self._end()  # the request is answered, and nothing after it is read
-        except (httptools.HttpParserError, RefusedError):
+        except httptools.HttpParserError as error:
+            if isinstance(error, httptools.HttpParserCallbackError) and not self._is_ending:
+                log.error("A request could not be read.", exc_info=error.__context__)
             self._refuse(400, "malformed_request", "This is not an HTTP request.")
-        if self._all.received > bounds.MAX_RECEIVED:
-            self._refuse(503, "overloaded", "The service is overloaded: too much is being sent to it.")
-        if self._exchange and self._exchange.refusal and not self._is_ending:
+        if not self._is_ending:
+            self._check_what_was_read(len(data))
+
+    def _check_what_was_read(self, size: int) -> None:
+        """Of a request that has not ended."""
+        if self._is_in_head and self._is_one_head:
+            self._unread_head += size
+        if self._unread_head > bounds.MAX_HEAD:
+            self._refuse(*_head_too_large())
+        elif self._exchange and self._exchange.refusal:
             self._stop_reading(self._exchange)
+        elif self._received > 2 * self._all.max_body:  # with what is around the parts of a body
+            self._refuse(*self._body_too_large())
+        elif self._all.received > bounds.MAX_RECEIVED and (self._exchange or self._is_in_head):
+            self._refuse(503, "overloaded", "The service is overloaded: too much is being sent to it.")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Also called when the client only stops sending: to wait for those would be to work for the dead."""
-        self._is_ending = True
-        self._count_received(-self._received)
+        self._end()
         self._parts = None
         if self._task:
             self._task.cancel()
+        self._status = CLIENT_GONE
         self._close_exchange()
-        for exchange in (*(each.exchange for each in self._pipeline), self._exchange):
-            if exchange:
-                exchange.close(CLIENT_GONE, 0)
+        for waiting in self._pipeline:
+            self._close_waiting(waiting)
         self._pipeline.clear()
+        if self._exchange:
+            self._exchange.close(CLIENT_GONE, 0)
         self._exchange = None
         self._all.remove(self)
         del self._parser  # which holds this connection, as this one holds it
@@ -136,7 +150,8 @@ class Connection(asyncio.Protocol):
     # What httptools calls
 
     def on_message_begin(self) -> None:
-        self._is_in_head, self._head_bytes = True, 0
+        self._has_asked = True
+        self._is_in_head, self._head_bytes, self._unread_head = True, 0, 0
         self._url, self._headers, self._hosts = b"", {}, 0
 
     def on_url(self, url: bytes) -> None:
@@ -152,7 +167,8 @@ class Connection(asyncio.Protocol):
         self._headers.setdefault(name, value)
 
     def on_headers_complete(self) -> None:
-        self._is_in_head = self._is_all_head = False
+        self._is_in_head = self._is_one_head = False
+        self._unread_head = 0
         self._body, self._body_bytes = [], 0
         if len(self._pipeline) >= bounds.MAX_PIPELINE:
             self._refuse(400, "malformed_request", "Too many requests were sent ahead of their answers.")
@@ -160,7 +176,8 @@ class Connection(asyncio.Protocol):
         self._exchange = self._open()
         if self._answering is None:
             self.due = self._loop.time() + bounds.BODY_TIMEOUT
-            if self._headers.get(b"expect", b"").lower() == b"100-continue" and not self._exchange.refusal:
+            asks_first = self._headers.get(b"expect", b"").lower() == b"100-continue"
+            if asks_first and self._parser.get_http_version() != "1.0" and not self._exchange.refusal:
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
@@ -181,9 +198,11 @@ class Connection(asyncio.Protocol):
             b"".join(self._body),
             is_head=self._parser.get_method() == b"HEAD",
             takes_parts=is_new,
-            keeps_alive=is_new and self._parser.should_keep_alive(),
+            keeps_alive=is_new and self._parser.should_keep_alive() and not self._parser.should_upgrade(),
+            received=self._received,
         )
-        self._exchange, self._body = None, []
+        self._exchange, self._body, self._received = None, [], 0
+        self._is_one_head = False
         self._answer_in_turn(waiting)
 
     # Reading
@@ -195,7 +214,7 @@ class Connection(asyncio.Protocol):
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > bounds.MAX_HEAD:
-            self._refuse(431, "head_too_large", f"The head must not exceed {bounds.MAX_HEAD:,} bytes.")
+            self._refuse(*_head_too_large())
             raise RefusedError
 
     def _open(self) -> Exchange:
@@ -230,9 +249,10 @@ class Connection(asyncio.Protocol):
 
     def _stop_reading(self, exchange: Exchange) -> None:
         """The last answer on this connection, though its request was not read to its end."""
+        is_head = self._exchange is not None and self._parser.get_method() == b"HEAD"
         self._exchange = None
         self._end()
-        self._answer_in_turn(Waiting(exchange))
+        self._answer_in_turn(Waiting(exchange, is_head=is_head))
 
     def _end(self) -> None:
         self._is_ending = True
@@ -257,7 +277,11 @@ class Connection(asyncio.Protocol):
         self._task.add_done_callback(self._answered)
 
     def _answered(self, task: asyncio.Task[Response]) -> None:
-        if self._answering and not task.cancelled() and not self._transport.is_closing():
+        if not self._answering or self._transport.is_closing():
+            return
+        if task.cancelled() or task.exception():  # which an exchange promises not to raise
+            self.give_up()
+        else:
             self._send(self._answering, task.result())
 
     def _send(self, waiting: Waiting, response: Response) -> None:
@@ -271,12 +295,16 @@ class Connection(asyncio.Protocol):
         self._status = response.status
         self.due = self._loop.time() + bounds.WRITE_TIMEOUT
         head = encode_head(response, waiting.exchange, date=self._all.date, keep_alive=keeps_alive)
-        if isinstance(content, bytes) or waiting.is_head:
-            self._write(head if waiting.is_head else head + cast(bytes, content))
+        if waiting.is_head:
+            self._write(head)
+            self._finish()
+        elif isinstance(content, bytes) and len(content) <= LARGEST_WRITE:
+            self._write(head + content)
             self._finish()
         else:
             self._write(head)
-            self._parts = content
+            self._is_chunked = not isinstance(content, bytes)
+            self._parts = slices(content) if isinstance(content, bytes) else content
             self._write_parts()
 
     def _write_parts(self) -> None:
@@ -284,13 +312,19 @@ class Connection(asyncio.Protocol):
         for _ in range(PARTS_AT_ONCE):
             if self._parts is None or self._is_paused or self._transport.is_closing():
                 return
-            part = next(self._parts, b"")
-            if not part:
-                self._parts = None
+            try:
+                part = next(self._parts, b"")
+            except Exception:
+                self.give_up()  # rather than let it look complete
+                raise
+            if part:
+                self._write(b"%x\r\n%b\r\n" % (len(part), part) if self._is_chunked else part)
+                continue
+            self._parts = None
+            if self._is_chunked:
                 self._write(b"0\r\n\r\n")
-                self._finish()
-                return
-            self._write(b"%x\r\n%b\r\n" % (len(part), part))
+            self._finish()
+            return
         self._loop.call_soon(self._write_parts)
 
     def _write(self, data: bytes) -> None:
@@ -305,7 +339,7 @@ class Connection(asyncio.Protocol):
             return
         keeps_alive = self._answering.keeps_alive
         self._close_exchange()
-        if self._pipeline and (keeps_alive or self._is_ending):
+        if self._pipeline and keeps_alive:
             self._answering = self._pipeline.popleft()
             # Not at once: many small ones would be answered one inside the other.
             self._loop.call_soon(self._answer_next, self._answering)
@@ -314,7 +348,6 @@ class Connection(asyncio.Protocol):
         elif self._exchange or self._is_in_head:
             self.due = self._loop.time() + bounds.BODY_TIMEOUT
         else:
-            self._count_received(-self._received)
             self.due = self._loop.time() + bounds.KEEP_ALIVE
 
     def _answer_next(self, waiting: Waiting) -> None:
@@ -333,8 +366,12 @@ class Connection(asyncio.Protocol):
 
     def _close_exchange(self) -> None:
         if self._answering:
-            self._answering.exchange.close(self._status, self._sent)
+            self._close_waiting(self._answering)
         self._answering = self._task = None
+
+    def _close_waiting(self, waiting: Waiting) -> None:
+        self._all.received -= waiting.received
+        waiting.exchange.close(self._status, self._sent)
 
     # What is asked of every connection
 
@@ -355,10 +392,18 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def close_if_idle(self) -> None:
+        """What was only just opened may be about to ask."""
         if self._answering is None and not self._received:
-            self._transport.close()
+            if self._has_asked:
+                self._transport.close()
+            else:
+                self.due = min(self.due, self._loop.time() + 1.0)
 
     def give_up(self) -> None:
         """Close without waiting for the client to read."""
         self._all.unread += bool(self.buffered)
         self._transport.abort()
+
+
+def _head_too_large() -> tuple[int, str, str]:
+    return 431, "head_too_large", f"The head must not exceed {bounds.MAX_HEAD:,} bytes."

@@ -5,7 +5,6 @@ Every bound that a client can run into is here. One timer looks at all connectio
 
 import asyncio
 import time
-from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
@@ -41,11 +40,8 @@ SWEEP_EVERY = 0.25
 class Connections:
     """The connections of one process, and what they share."""
 
-    def __init__(
-        self, handler: Handler, *, max_body: int, on_change: Callable[[int], None] = lambda _: None
-    ) -> None:
-        """`on_change` is told how many connections there are."""
-        self.handler, self.max_body, self._on_change = handler, max_body, on_change
+    def __init__(self, handler: Handler, *, max_body: int) -> None:
+        self.handler, self.max_body = handler, max_body
         self.loop = asyncio.get_running_loop()
         self.is_draining = False
         """Whether every response says that it is the last on its connection."""
@@ -70,12 +66,10 @@ class Connections:
     def add(self, connection: "Connection") -> None:
         self._all.add(connection)
         self._empty.clear()
-        self._on_change(len(self._all))
 
     def remove(self, connection: "Connection") -> None:
         self._all.discard(connection)
         self._paused.pop(connection, None)
-        self._on_change(len(self._all))
         if not self._all:
             self._empty.set()
 

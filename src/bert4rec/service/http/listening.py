@@ -53,7 +53,7 @@ def load_certificate(context: ssl.SSLContext, address: Address) -> None:
         # A password would be asked for at the terminal, where nobody may sit.
         context.load_cert_chain(address.certificate, address.private_key, password=lambda: "")
     except ssl.SSLError as error:
-        reason = error.reason or "the key may need a password"
+        reason = error.reason or "there is none in the file, or it needs a password"
         raise UsageError(
             f"`tls_cert`, `tls_key`: no valid certificate with its key, as PEM: {reason}."
         ) from error

@@ -9,6 +9,8 @@ Headers = Mapping[bytes, bytes]
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+LARGEST_WRITE = 2**16
+"""Bytes that are written at once."""
 NO_STORE = {"cache-control": "no-store"}
 
 
@@ -65,6 +67,20 @@ class Handler(Protocol):
         ...
 
 
+class Waiting(NamedTuple):
+    """A request that is complete, or refused before it was, and waits for those before it."""
+
+    exchange: Exchange
+    body: bytes = b""
+    is_head: bool = False
+    """Whether it asks for the head of a response alone."""
+    takes_parts: bool = False
+    """HTTP/1.0 does not know responses whose length is not told beforehand."""
+    keeps_alive: bool = False
+    received: int = 0
+    """Bytes that it takes of what all requests may hold."""
+
+
 def encode_head(response: Response, exchange: Exchange, *, date: bytes, keep_alive: bool) -> bytes:
     """Status line and headers. Of a response in parts, the length is not known beforehand."""
     content = response.content
@@ -78,3 +94,9 @@ def encode_head(response: Response, exchange: Exchange, *, date: bytes, keep_ali
     if not keep_alive:
         lines.append("connection: close")
     return b"%b%b%b\r\n\r\n" % (STATUS_LINES[response.status], date, "\r\n".join(lines).encode("latin-1"))
+
+
+def slices(content: bytes) -> Iterator[bytes]:
+    """With TLS, only between two writes is it noticed that a client does not read."""
+    for start in range(0, len(content), LARGEST_WRITE):
+        yield content[start : start + LARGEST_WRITE]

@@ -13,10 +13,10 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from bert4rec.service.http.connection import Connection
-from bert4rec.service.http.connections import Connections
+from bert4rec.service.http.connections import HEAD_TIMEOUT, LINGER, Connections
 from bert4rec.service.http.listening import BACKLOG
 from bert4rec.service.http.messages import Handler
 
@@ -25,10 +25,11 @@ GRACE = 30.0
 log = logging.getLogger("bert4rec.service")
 
 
-class Application(Handler, Protocol):
-    """What a server serves."""
+class Life(Protocol):
+    """What is served, from its start to its end."""
 
-    max_body: int
+    tell_others: Callable[[], None]
+    """Called when this process goes back to the model before: other workers must do so too."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Entered before the first request and left after the last."""
@@ -41,6 +42,19 @@ class Application(Handler, Protocol):
     def reload(self) -> None:
         """Look whether anything has changed on disk."""
         ...
+
+    def roll_back(self) -> None:
+        """Go back to the model before, as another worker did."""
+        ...
+
+
+class Application(Handler, Protocol):
+    """What a server serves."""
+
+    max_body: int
+
+    @property
+    def life(self) -> Life: ...
 
     def watch_connections(self, connections: Connections) -> None:
         """To be counted."""
@@ -67,14 +81,14 @@ class Server:
         self.connections: Connections | None = None
 
     async def run(self, accepting: Accepting, *, on_ready: Callable[[], None] = lambda: None) -> None:
-        async with self._application.running():
+        async with self._application.life.running():
             connections = Connections(self._application, max_body=self._application.max_body)
             self.connections = connections
             self._application.watch_connections(connections)
             async with accepting(lambda: Connection(connections)):
                 on_ready()
                 await self._draining.wait()
-                self._application.drain()
+                self._application.life.drain()
                 connections.is_draining = True
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._drain):
@@ -94,7 +108,7 @@ class Server:
         self._draining.set()
 
     def reload(self) -> None:
-        self._application.reload()
+        self._application.life.reload()
         self._reload_more()
 
     def listen_to_signals(self) -> None:
@@ -104,18 +118,27 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self.reload)
 
 
+def tls_options(tls: ssl.SSLContext | None) -> dict[str, Any]:
+    """For asyncio. Neither the beginning nor the end of a connection may wait for its client for long."""
+    if tls is None:
+        return {}
+    return {"ssl": tls, "ssl_handshake_timeout": HEAD_TIMEOUT, "ssl_shutdown_timeout": LINGER}
+
+
 def on_listener(listener: socket.socket, tls: ssl.SSLContext | None) -> Accepting:
     """Connections from a socket of this process alone."""
 
     @asynccontextmanager
     async def accepting(new_connection: Callable[[], Connection]) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        if listener.family == socket.AF_UNIX:
-            server = await loop.create_unix_server(new_connection, sock=listener, ssl=tls, backlog=BACKLOG)
-        else:
-            server = await loop.create_server(new_connection, sock=listener, ssl=tls, backlog=BACKLOG)
+        create = loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        server = await create(new_connection, sock=listener, backlog=BACKLOG, **tls_options(tls))
         try:
             yield
+            with suppress(OSError):  # who came before the door is closed
+                while True:
+                    connection, _ = listener.accept()
+                    await loop.connect_accepted_socket(new_connection, connection, **tls_options(tls))
         finally:
             server.close()
 

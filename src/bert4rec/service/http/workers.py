@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
-from typing import Protocol
 
 from bert4rec.service.http.connection import Connection
-from bert4rec.service.http.server import GRACE, Server
+from bert4rec.service.http.server import GRACE, Life, Server, tls_options
 
 CONNECTION, DRAIN, STOP, RELOAD, ROLL_BACK = b"c", b"d", b"s", b"h", b"b"
 """From the parent. A worker may say ROLL_BACK too: all others then do the same."""
@@ -110,6 +109,7 @@ class Supervisor:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._drain):
                 await self._stopping.wait()
+        self._accept()  # who came before the door is closed
         self._stopping.set()
         self._loop.remove_reader(listener)
         listener.close()
@@ -132,7 +132,13 @@ class Supervisor:
     def _start(self) -> None:
         if self._draining.is_set():
             return
-        worker = Worker(self._work)
+        try:
+            worker = Worker(self._work)
+        except OSError as error:
+            self._failures += 1
+            log.error("No worker can be started: %s. It is tried again.", error.strerror)
+            self._loop.call_later(self._delay(), self._start)
+            return
         self._workers.append(worker)
         self._loop.add_reader(worker.channel, self._hear, worker)
         self._loop.add_reader(worker.process.sentinel, self._bury, worker)
@@ -156,12 +162,12 @@ class Supervisor:
         self._workers.remove(worker)
         assert worker.process.pid
         self._on_death(worker.process.pid)
-        if self._stopping.is_set():
+        if self._draining.is_set():
             return
         delay = 0.0
         if not worker.is_ready:
             self._failures += 1
-            delay = min(LONGEST_DELAY, 0.5 * 2 ** min(self._failures, 10))
+            delay = self._delay()
             self._begin_to_accept()  # to tell whoever waits
         log.error(
             "Worker %d ended (%s); another one is started%s.",
@@ -171,10 +177,15 @@ class Supervisor:
         )
         self._loop.call_later(delay, self._start)
 
+    def _delay(self) -> float:
+        """Seconds until a worker is tried again."""
+        return min(LONGEST_DELAY, 0.5 * 2.0 ** min(self._failures, 10))
+
     async def _watch_for_hangs(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             for worker in self._workers:
+                self._hear(worker)  # what it has said, if this process itself was held up
                 if worker.is_ready and time.monotonic() - worker.last_sign > HANG:
                     log.error("Worker %d does not respond and is killed.", worker.process.pid)
                     worker.process.kill()
@@ -183,7 +194,7 @@ class Supervisor:
         for worker in self._workers:
             # One that is still loading its model hears nothing yet.
             worker.tell(STOP) if worker.is_ready else worker.process.kill()
-        deadline = time.monotonic() + GRACE + 5
+        deadline = time.monotonic() + GRACE + 15
         while self._workers and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         for worker in self._workers:
@@ -239,17 +250,6 @@ def _how(code: int | None) -> str:
 # In a worker
 
 
-class Life(Protocol):
-    """What all workers must do alike."""
-
-    tell_others: Callable[[], None]
-    """Called when this worker goes back to the model before."""
-
-    def roll_back(self) -> None:
-        """Do as another worker did."""
-        ...
-
-
 async def serve_given(server: Server, channel: socket.socket, tls: ssl.SSLContext | None, life: Life) -> None:
     """Serve the connections that the parent gives, until it says stop or has gone."""
     channel.setblocking(False)
@@ -275,27 +275,30 @@ async def _accepting(
 
     async def begin(connection: socket.socket) -> None:
         with suppress(OSError):  # as when a handshake fails
-            await loop.connect_accepted_socket(new_connection, connection, ssl=tls)
+            await loop.connect_accepted_socket(new_connection, connection, **tls_options(tls))
 
     def obey() -> None:
-        with suppress(BlockingIOError):
-            while True:
+        while True:
+            try:
                 word, files, _, _ = socket.recv_fds(channel, 64, 1)
-                match word:
-                    case b"c":
-                        task = loop.create_task(begin(socket.socket(fileno=files[0])))
-                        tasks.add(task)
-                        task.add_done_callback(tasks.discard)
-                    case b"d":
-                        server.drain()
-                    case b"h":
-                        server.reload()
-                    case b"b":
-                        life.roll_back()
-                    case _:  # told to stop, or the parent has died
-                        server.stop()
-                        loop.remove_reader(channel)
-                        return
+            except BlockingIOError:
+                return
+            except OSError:  # the parent has died, with something that it had not heard
+                word, files = b"", []
+            if word == CONNECTION and files:
+                task = loop.create_task(begin(socket.socket(fileno=files[0])))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            elif word == DRAIN:
+                server.drain()
+            elif word == RELOAD:
+                server.reload()
+            elif word == ROLL_BACK:
+                life.roll_back()
+            elif word in (STOP, b""):  # told to stop, or the parent has died
+                server.stop()
+                loop.remove_reader(channel)
+                return
 
     async def beat() -> None:
         while True:
@@ -305,4 +308,5 @@ async def _accepting(
     loop.add_reader(channel, obey)
     beating = loop.create_task(beat())
     yield
+    await asyncio.gather(*tasks)
     beating.cancel()
