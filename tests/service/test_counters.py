@@ -27,7 +27,6 @@ metrics.count_store("write", "ok", 0.01)
 metrics.follow(metrics.connections, lambda: number)
 metrics.follow(metrics.queue_oldest_seconds, lambda: number)
 metrics.follow(metrics.store_bytes, lambda: 1000 - number)
-metrics.model_trained_until.set(number)
 metrics.start_time.set(number)
 metrics.refresh()
 print("ready", flush=True)
@@ -120,19 +119,11 @@ def test_the_size_of_a_store_includes_its_log_and_is_unknown_without_a_file(
     assert shown(metrics)["bert4rec_store_size_bytes"] == 1500
 
 
-def test_the_model_grows_older_and_says_until_when_it_was_trained_where_that_is_known(
-    metrics: Metrics,
-) -> None:
-    assert math.isnan(shown(metrics)["bert4rec_model_trained_until_timestamp_seconds"])
-    an_hour_ago, newest = datetime.now(UTC) - timedelta(hours=1), datetime(2026, 1, 31, tzinfo=UTC)
-    metrics.note_model(an_hour_ago, newest)
-    page = shown(metrics)
-    assert page["bert4rec_model_age_seconds"] >= 3600
-    assert page["bert4rec_model_trained_until_timestamp_seconds"] == newest.timestamp()
+def test_the_model_grows_older_until_the_next_one(metrics: Metrics) -> None:
+    metrics.note_model(datetime.now(UTC) - timedelta(hours=1))
+    assert shown(metrics)["bert4rec_model_age_seconds"] >= 3600
     metrics.note_model(datetime.now(UTC))
-    page = shown(metrics)
-    assert 0 <= page["bert4rec_model_age_seconds"] < 3600
-    assert math.isnan(page["bert4rec_model_trained_until_timestamp_seconds"])
+    assert 0 <= shown(metrics)["bert4rec_model_age_seconds"] < 3600
 
 
 def test_the_page_tells_what_runs_and_since_when() -> None:
@@ -177,7 +168,6 @@ def test_workers_add_up_and_a_dead_one_counts_only_for_what_it_did(tmp_path: Pat
     assert together["bert4rec_open_connections"] == 21
     assert together["bert4rec_queue_oldest_seconds"] == 20
     assert together["bert4rec_store_size_bytes"] == 999  # as seen by the one that looked last
-    assert together["bert4rec_model_trained_until_timestamp_seconds"] == 1
     assert together["bert4rec_start_time_seconds"] == 20
     alone = page_with((1,))
     assert alone["bert4rec_refused_requests_total reason=forbidden"] == 3

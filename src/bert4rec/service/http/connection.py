@@ -66,13 +66,11 @@ class Connection(asyncio.Protocol):
         self._parts: Iterator[bytes] | None = None
         self._status, self._sent = CLIENT_GONE, 0
         self._is_chunked = False
-        self._is_paused = False
-        self._is_written = False
-        """Whether the response is waiting to be read, and nothing else."""
+        self._is_paused = self._is_written = False
+        """Whether the client does not read, and whether that is all there is to wait for."""
         self._is_ending = False
         """Nothing more is read as a request; what is written is still sent."""
-        self._thrown_away = 0
-        self._has_asked = False
+        self._has_asked, self._thrown_away = False, 0
 
     # What the loop calls
 
@@ -110,11 +108,11 @@ class Connection(asyncio.Protocol):
         if self._is_in_head and self._is_one_head:
             self._unread_head += size
         if self._unread_head > bounds.MAX_HEAD:
-            self._refuse(*_head_too_large())
+            self._refuse(*bounds.head_too_large())
         elif self._exchange and self._exchange.refusal:
             self._stop_reading(self._exchange)
         elif self._received > 2 * self._all.max_body:  # with what is around the parts of a body
-            self._refuse(*self._body_too_large())
+            self._refuse(*self._all.body_too_large())
         elif self._all.received > bounds.MAX_RECEIVED and (self._exchange or self._is_in_head):
             self._refuse(503, "overloaded", "The service is overloaded: too much is being sent to it.")
 
@@ -186,7 +184,7 @@ class Connection(asyncio.Protocol):
         if self._exchange.refusal:
             return
         if self._body_bytes > self._all.max_body:
-            self._exchange.refuse(*self._body_too_large())
+            self._exchange.refuse(*self._all.body_too_large())
         else:
             self._body.append(body)
 
@@ -214,7 +212,7 @@ class Connection(asyncio.Protocol):
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > bounds.MAX_HEAD:
-            self._refuse(*_head_too_large())
+            self._refuse(*bounds.head_too_large())
             raise RefusedError
 
     def _open(self) -> Exchange:
@@ -229,12 +227,9 @@ class Connection(asyncio.Protocol):
             return handler.refuse(400, "malformed_request", "The path is not valid.")
         length = self._headers.get(b"content-length", b"0")
         if len(length) > 9 or int(length) > self._all.max_body:
-            return handler.refuse(*self._body_too_large())
+            return handler.refuse(*self._all.body_too_large())
         method = self._parser.get_method().decode("ascii")
         return handler.open(Head(method, path, url.query or b"", self._headers))
-
-    def _body_too_large(self) -> tuple[int, str, str]:
-        return 413, "body_too_large", f"The body must not exceed {self._all.max_body:,} bytes."
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
         """Answer what cannot be read on, and end."""
@@ -403,7 +398,3 @@ class Connection(asyncio.Protocol):
         """Close without waiting for the client to read."""
         self._all.unread += bool(self.buffered)
         self._transport.abort()
-
-
-def _head_too_large() -> tuple[int, str, str]:
-    return 431, "head_too_large", f"The head must not exceed {bounds.MAX_HEAD:,} bytes."

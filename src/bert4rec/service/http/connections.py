@@ -63,6 +63,9 @@ class Connections:
     def is_full(self) -> bool:
         return len(self._all) > MAX_CONNECTIONS
 
+    def body_too_large(self) -> tuple[int, str, str]:
+        return 413, "body_too_large", f"The body must not exceed {self.max_body:,} bytes."
+
     def add(self, connection: "Connection") -> None:
         self._all.add(connection)
         self._empty.clear()
@@ -108,3 +111,7 @@ class Connections:
             if each.due < now:
                 each.expire()
         self._ticking = self.loop.call_later(SWEEP_EVERY, self._tick)
+
+
+def head_too_large() -> tuple[int, str, str]:
+    return 431, "head_too_large", f"The head must not exceed {MAX_HEAD:,} bytes."

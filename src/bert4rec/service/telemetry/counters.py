@@ -108,11 +108,6 @@ class Metrics:
         )
         # The worker that is furthest behind tells whether all have switched.
         self.model_age = gauge("model_age_seconds", "Since the current model was loaded.", workers="livemax")
-        self.model_trained_until = gauge(
-            "model_trained_until_timestamp_seconds",
-            "The newest action that the current model was trained on.",
-            workers="livemin",
-        )
         # The youngest: a worker that had to be replaced shows as a change.
         self.start_time = gauge(
             "start_time_seconds", "When the process started, or the youngest of several.", workers="livemax"
@@ -120,8 +115,7 @@ class Metrics:
         self.start_time.set_to_current_time()
         build = gauge("build_info", "What runs here.", "version", "python", workers="livemax")
         build.labels(__version__, platform.python_version()).set(1)
-        for unknown in (self.store_bytes, self.model_trained_until):
-            unknown.set(math.nan)  # rather than 0, which would be a size and a time
+        self.store_bytes.set(math.nan)  # unknown, rather than 0, which would be a size
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count one response. The metrics of a route are looked up once: that takes longer than to count."""
@@ -146,10 +140,9 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
-    def note_model(self, loaded_at: datetime, trained_until: datetime | None = None) -> None:
-        """Remember of the current model when it was loaded and, where known, its newest action."""
+    def note_model(self, loaded_at: datetime) -> None:
+        """Remember when the current model was loaded."""
         self.follow(self.model_age, lambda: time.time() - loaded_at.timestamp())
-        self.model_trained_until.set(trained_until.timestamp() if trained_until else math.nan)
 
     def follow(self, gauge: "Gauge", look: Callable[[], float]) -> None:
         """Have a number looked up by `look` from now on, whenever somebody wants to know."""
