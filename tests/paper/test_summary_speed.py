@@ -4,6 +4,7 @@ from bert4rec.paper.reporting.evidence import Line
 from bert4rec.paper.reporting.report_text import table_text
 from bert4rec.paper.reporting.summary_speed import (
     recommending_table,
+    serving_sentence,
     serving_table,
     speed_beside_paper,
     training_table,
@@ -78,6 +79,16 @@ def test_what_was_measured_of_serving_by_itself_joins_the_same_table() -> None:
         "| acknowledged events lost or doubled by 1,000 kills, postgresql | 2 of 123,456 |",
     ):
         assert row in text
+
+
+def test_the_service_is_told_in_a_sentence_once_it_was_measured() -> None:
+    usual: Line = {"throughput": {"this": {"per_second": {"32": 5123}, "p99_ms": 9.4}}}
+    flood = {"share_of_highest": 0.934, "p99_ms": 512.3}
+    overload: Line = {"overload": {"this": {"beauty": {"paced_4x": flood}}}}
+    assert serving_sentence([usual]) == ""
+    sentence = serving_sentence([usual, overload])
+    assert "5,123 requests a second among 54,542 items, 99% of them within 9 ms" in sentence
+    assert sentence.endswith("it goes on at 93% of its best, within 0.5 s.")
 
 
 def test_speed_beside_the_paper_is_that_of_the_fastest_device_that_was_timed_beside_a_plain_loop() -> None:

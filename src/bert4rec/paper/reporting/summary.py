@@ -27,6 +27,7 @@ from bert4rec.paper.reporting.summary_speed import (
     paper_quality_time,
     recommending_table,
     runs_table,
+    serving_sentence,
     serving_table,
     speed_beside_paper,
     times_table,
@@ -56,6 +57,7 @@ def make_parts(folder: Path) -> dict[str, str]:
         "speed": table_text(training_table(benches_with("shape"))),
         "recommending": table_text(recommending_table(benches_with("recommend"))),
         "serving": table_text(serving_table(benches_with("serve"))),
+        "service": serving_sentence(benches_with("serve")),
         "scale": table_text(report.scale),
     }
 

@@ -189,6 +189,21 @@ def serving_table(lines: Sequence[Line]) -> Table:
     return Table("", columns, list(rows.values()), corner="one core, 54,542 items, N=50, d=64")
 
 
+def serving_sentence(lines: Sequence[Line]) -> str:
+    """The service in a sentence; nothing while it was not measured."""
+    found = {
+        part: line[part]["this"] for line in lines for part in ("throughput", "overload") if part in line
+    }
+    if len(found) < 2:
+        return ""
+    usual, flood = found["throughput"], found["overload"]["beauty"]["paced_4x"]
+    return (
+        f"One core answers {usual['per_second']['32']:,} requests a second among 54,542 items, 99% of them within "
+        f"{usual['p99_ms']:.0f} ms; under four times the load it can bear, from 2,000 connections, it goes on at "
+        f"{flood['share_of_highest']:.0%} of its best, within {flood['p99_ms'] / 1000:.1f} s."
+    )
+
+
 def _throughput_cells(found: Line) -> dict[str, str]:
     cells = {
         "requests a second, 32 connections": f"{found['per_second']['32']:,}",
