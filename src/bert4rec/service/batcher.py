@@ -43,8 +43,9 @@ class Entry(Generic[Question, Answer]):
 
     question: Question
     answer: asyncio.Future[Answer]
+    asked: float
     since: float
-    """When its time began."""
+    """When its time began, which may be earlier."""
     size: int
     is_started: bool = False
 
@@ -92,7 +93,7 @@ class Batcher(Generic[Question, Answer]):
         their own, or the same.
 
         A single question that has waited for `max_wait` seconds is turned away; where a batch takes longer than that,
-        after two batches. `timeout` is for all of it. `on_start` is told how long each question has waited.
+        after two batches. `timeout` is for all of it. `on_start` is told how long the first of a batch has waited.
         """
         self._work, self._size, self._on_start = work, size, on_start
         self._max_batch, self._max_waiting, self._timeout = max_batch, max_waiting, timeout
@@ -100,6 +101,9 @@ class Batcher(Generic[Question, Answer]):
         self._max_wait = timeout if max_wait is None else max_wait
         self._singles: Queue[Question, Answer] = Queue()
         self._groups: Queue[Question, Answer] = Queue()
+        self._asked: deque[Entry[Question, Answer]] = deque()
+        """In the order of their deadlines, those that are answered included until they come first."""
+        self._timer: asyncio.TimerHandle | None = None
         self._news = threading.Condition()
         """Guards the queues. Waited for by the thread alone."""
         self._is_idle = self._is_woken = False
@@ -129,13 +133,12 @@ class Batcher(Generic[Question, Answer]):
         """The answer to one question; raises OverloadedError at once, or when it has waited for too long, and
         TooLateError when the worker does not answer in time. `since`: when its time began, by `time.monotonic`."""
         (entry,) = self._queue(self._singles, [question], self._max_waiting, since)
-        return await self._within_time([entry], entry.answer)
+        return await entry.answer
 
     async def ask_all(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """The answers to many questions of one caller, each of which may be an exception; raises as `ask` does."""
         entries = self._queue(self._groups, questions, self._max_waiting_in_groups)
-        together = asyncio.gather(*(entry.answer for entry in entries), return_exceptions=True)
-        found = await self._within_time(entries, together)
+        found = await asyncio.gather(*(entry.answer for entry in entries), return_exceptions=True)
         return cast(list[Answer | Exception], found)  # nobody cancels single ones
 
     async def stop(self) -> None:
@@ -144,6 +147,8 @@ class Batcher(Generic[Question, Answer]):
         self._wake()
         while self._thread.is_alive():
             await asyncio.sleep(0.005)  # not `join` in another thread, which nobody could give up
+        if self._timer:
+            self._timer.cancel()
 
     def _queue(
         self,
@@ -153,8 +158,9 @@ class Batcher(Generic[Question, Answer]):
         since: float | None = None,
     ) -> list[Entry[Question, Answer]]:
         loop = asyncio.get_running_loop()
-        since = time.monotonic() if since is None else since
-        entries = [Entry(each, loop.create_future(), since, self._size(each)) for each in questions]
+        now = time.monotonic()
+        since = now if since is None else since
+        entries = [Entry(each, loop.create_future(), now, since, self._size(each)) for each in questions]
         with self._news:
             if queue.size >= most:
                 queue.drop_abandoned()
@@ -166,28 +172,32 @@ class Batcher(Generic[Question, Answer]):
                 loop.call_soon(
                     self._wake
                 )  # not at once: what arrives in the same breath still joins the batch
+        self._asked.extend(entries)
+        self._watch_deadlines()
         return entries
 
     def _wake(self) -> None:
         with self._news:
             self._news.notify()
 
-    async def _within_time(
-        self, entries: list[Entry[Question, Answer]], result: asyncio.Future[Result]
-    ) -> Result:
-        asked = time.monotonic()
-        timer = asyncio.get_running_loop().call_later(self._timeout, self._expire, entries, asked)
-        try:
-            return await result
-        finally:
-            timer.cancel()
+    def _watch_deadlines(self) -> None:
+        """One timer for all: for the first that is not answered yet."""
+        while self._asked and self._asked[0].answer.done():
+            self._asked.popleft()
+        if self._asked and self._timer is None:
+            delay = self._asked[0].asked + self._timeout - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, delay), self._expire)
 
-    def _expire(self, entries: list[Entry[Question, Answer]], asked: float) -> None:
+    def _expire(self) -> None:
         """The time is up: because the worker hangs, with this question or with one before it; or the queue is long."""
-        hangs = self._batch_began is not None and self._batch_began <= asked
-        for entry in entries:
+        self._timer = None
+        latest = time.monotonic() - self._timeout
+        while self._asked and self._asked[0].asked <= latest:
+            entry = self._asked.popleft()
+            hangs = self._batch_began is not None and self._batch_began <= entry.asked
             if not entry.answer.done():  # it may have come in the same turn of the loop
                 entry.answer.set_exception(TooLateError() if hangs or entry.is_started else OverloadedError())
+        self._watch_deadlines()
 
     # In the thread
 
@@ -216,8 +226,8 @@ class Batcher(Generic[Question, Answer]):
                 now = time.monotonic()
                 batch, late = self._take(now)
             self._batch_began = now if batch else None
-        for entry in batch:
-            self._on_start(now - entry.since)
+        if batch:
+            self._on_start(now - batch[0].since)
         return batch, late
 
     def _take(self, now: float) -> tuple[list[Entry[Question, Answer]], list[Entry[Question, Answer]]]:

@@ -57,7 +57,9 @@ class Metrics:
         )
         self.refused = counter("refused_requests", "Requests refused.", "reason")
         self._of_reasons = {reason: self.refused.labels(reason) for reason in get_args(Reason)}
-        self.queue_seconds = histogram("queue_duration_seconds", "How long a question waited for the model.")
+        self.queue_seconds = histogram(
+            "queue_duration_seconds", "How long the first question of a batch waited for the model."
+        )
         self.inference_seconds = histogram("inference_duration_seconds", "Time of one batch in the model.")
         self.batch_size = histogram("batch_size", "Questions in one batch.", buckets=SIZES)
         self.fallbacks = counter("fallbacks", "Recommendations by popularity.", "reason")
