@@ -69,7 +69,7 @@ _COMMANDS = {
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary, help_format="markdown")
 app.command(
-    "bert4rec.cli.serving.store_command:app",
+    "bert4rec.cli.production.store_command:app",
     name="store",
     help="Import, export, check and copy what the service stores.",
 )

@@ -1,0 +1,1 @@
+"""Commands of a model in production: its store, its successors, its tests."""
