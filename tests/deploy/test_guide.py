@@ -1,6 +1,7 @@
 """The guide for operators: its numbers are those of the service."""
 
-from bert4rec.service import schemas, served_models, service
+from bert4rec.service import served_models
+from bert4rec.service.contract import schemas
 from bert4rec.service.http import connections, server
 from tests.deploy.dockerfile import ROOT
 
@@ -19,8 +20,7 @@ def test_the_bounds_are_those_of_the_service() -> None:
     assert waiting.endswith(f"{served_models.MAX_WAITING:,} in each process")
     in_groups = f"{served_models.MAX_WAITING_IN_GROUPS:,} in each process"
     assert bound_on("entries of batches in that queue") == in_groups
-    assert served_models.TIMEOUT == service.TIMEOUT
-    assert bound_on("the answer of the model or of the store") == f"{service.TIMEOUT:g} s"
+    assert bound_on("the answer of the model or of the store") == f"{served_models.TIMEOUT:g} s"
     head = f"{connections.HEAD_TIMEOUT:g} s, {connections.MAX_HEAD:,} bytes"
     assert bound_on("the head of a request") == head
     body = f"{connections.BODY_TIMEOUT:g} s, {schemas.MAX_BODY:,} bytes"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert4rec.service.app import create_app
-from bert4rec.service.documents import page_files
+from bert4rec.service.contract.documents import page_files
 from tests.service.application import HEALTH, TestClient, assert_problem, settings_for
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from bert4rec.service import event_schemas
-from bert4rec.service import schemas as api
 from bert4rec.service.admission.access import Keys
 from bert4rec.service.admission.names import Names
 from bert4rec.service.application import Application, Operation, Request
-from bert4rec.service.documents import JSON, describe, docs_page, example_bodies, page_files
+from bert4rec.service.contract import event_schemas
+from bert4rec.service.contract import schemas as api
+from bert4rec.service.contract.documents import JSON, describe, docs_page, example_bodies, page_files
 from bert4rec.service.http.messages import Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.served_models import ModelVersions, open_model
@@ -155,7 +155,7 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
         Operation(
             "POST",
             "/v1/events",
-            service.add_events,
+            service.events.add_events,
             event_schemas.EventsResponse,
             status=202,
             role="write",
@@ -163,15 +163,15 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
         Operation(
             "DELETE",
             "/v1/events/{event_id}",
-            service.remove_event,
+            service.events.remove_event,
             event_schemas.DeletedEvents,
             role="write",
         ),
         Operation("GET", "/v1/items/{item_id}/similar", service.similar, api.SimilarItems),
         Operation("GET", "/v1/items", service.search, api.FoundItems),
         Operation("GET", "/v1/samples", service.samples, api.SampleUsers),
-        Operation("GET", user_history, service.history, event_schemas.UserHistory),
-        Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents, role="write"),
+        Operation("GET", user_history, service.events.history, event_schemas.UserHistory),
+        Operation("DELETE", user_history, service.events.forget, event_schemas.DeletedEvents, role="write"),
         Operation("GET", "/v1/models", service.models, api.ModelStates),
         Operation("POST", "/v1/models/rollback", life.roll_back_all, api.ModelStates, role="admin"),
         Operation("GET", "/v1/info", service.info, api.Info),

@@ -23,11 +23,11 @@ from pydantic_core import to_json
 from bert4rec.service.admission.access import Keys, Role
 from bert4rec.service.admission.names import Names
 from bert4rec.service.batcher import OverloadedError
+from bert4rec.service.contract.schemas import MAX_BODY
 from bert4rec.service.http.connections import Connections
 from bert4rec.service.http.messages import NO_STORE, Head, Headers, Response
 from bert4rec.service.http.server import Life
 from bert4rec.service.problems import MEDIA_TYPE, ProblemError, request_id, to_problem
-from bert4rec.service.schemas import MAX_BODY
 from bert4rec.service.telemetry.counters import Metrics, Reason
 from bert4rec.service.telemetry.request_log import RequestLog
 from bert4rec.service.telemetry.tracing import Trace, Tracer

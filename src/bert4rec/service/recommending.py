@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import Item, Question
-from bert4rec.service import schemas as api
 from bert4rec.service.batcher import OverloadedError
+from bert4rec.service.contract import schemas as api
 from bert4rec.service.problems import to_problem
 from bert4rec.service.served_models import ServedModel, TopItems
 

@@ -4,22 +4,18 @@ The docstrings of the operations are their descriptions in the OpenAPI document.
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.service import event_schemas
-from bert4rec.service import schemas as api
-from bert4rec.service.batcher import Batcher, OverloadedError, TooLateError, lane, outcome_of
-from bert4rec.service.event_reading import event_as_sent, read_events
+from bert4rec.service.batcher import lane, outcome_of
+from bert4rec.service.contract import schemas as api
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.recommending import (
@@ -33,26 +29,13 @@ from bert4rec.service.recommending import (
     results_of,
     scored,
 )
-from bert4rec.service.served_models import MAX_WAIT, MAX_WAITING, ModelVersions, ServedModel
-from bert4rec.service.telemetry.counters import Metrics, StoreOperation, StoreResult
-from bert4rec.store.events import (
-    Event,
-    EventConflictError,
-    Forgotten,
-    HistoryStore,
-    StoreError,
-    StoreFullError,
-)
+from bert4rec.service.served_models import TIMEOUT, ModelVersions, ServedModel
+from bert4rec.service.stored_events import StoredEvents
+from bert4rec.service.telemetry.counters import Metrics
+from bert4rec.store.events import HistoryStore
 
-Result = TypeVar("Result")
-TIMEOUT = 5.0
-MAX_WAITING_EVENTS = 16_000
-"""Events, not requests: one of these may hold a thousand. About 100 MB at the very most."""
 MAX_ITEMS_IN_BATCHES = 2**20
 """Recommended by batches whose answers have not been read yet: 30 MB at most."""
-STEADY = 1.0
-"""Seconds without a failure after which the store works again: where every second request fails, it does not."""
-log = logging.getLogger("bert4rec.service")
 check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.RecommendRequest)
 
 
@@ -62,31 +45,15 @@ class Service:
     def __init__(self, versions: ModelVersions, store: HistoryStore, metrics: Metrics) -> None:
         self.versions, self.store, self.metrics = versions, store, metrics
         self.is_ready = False
-        self._last_failures: dict[str, float] = {}
-        """When reads, writes and deletions failed last, if they do not work now."""
-        self._commits: Batcher[list[Event], list[bool]] = Batcher(
-            self._add,
-            name="store-write",
-            max_batch=256,
-            max_waiting=MAX_WAITING_EVENTS,
-            timeout=TIMEOUT,
-            size=len,
-        )
-        # Reads are many and short; explanations and searches are few and longer. Neither must wait for the other.
-        self._reads = lane("store-read", max_waiting=MAX_WAITING, max_wait=MAX_WAIT, timeout=TIMEOUT)
-        self._deletions = lane("store-delete", max_waiting=64, timeout=TIMEOUT)
+        self.events = StoredEvents(store, versions, metrics)
+        # Explanations and searches are few and long. Nothing else must wait for them.
         self._side = lane("side", max_waiting=64, timeout=TIMEOUT)
         self._room = Room(MAX_ITEMS_IN_BATCHES)
         metrics.follow(metrics.queue_depth, lambda: versions.current.batcher.waiting)
         metrics.follow(metrics.queue_oldest_seconds, lambda: versions.current.batcher.oldest)
-        metrics.follow(metrics.store_writes_waiting, lambda: self._commits.waiting)
-        if store.path:
-            metrics.follow_store_file(store.path)
 
     async def start(self) -> None:
-        """Ask the store once, so that a wrong address is in the log at once; it may come back later."""
-        with suppress(StoreError, TooLateError, OverloadedError):
-            await self._newest("", 1)
+        await self.events.start()
         self.is_ready = True
 
     async def keep_metrics_fresh(self) -> None:
@@ -98,21 +65,10 @@ class Service:
     async def stop(self) -> None:
         """Finish what was accepted, unless the store hangs, then let go of everything."""
         self.is_ready = False
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                await self._stop_lanes()
-        except TimeoutError:
-            log.error("The history store does not respond; requests that wait for it are abandoned.")
-            self.store.interrupt()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(TIMEOUT):
-                    await self._stop_lanes()
+        await self._side.stop()
+        await self.events.stop()
         await self.versions.stop()
         self.store.close()
-
-    async def _stop_lanes(self) -> None:
-        for batcher in (self._reads, self._commits, self._deletions, self._side):
-            await batcher.stop()
 
     @property
     def is_overloaded(self) -> bool:
@@ -127,7 +83,7 @@ class Service:
         if isinstance(request, api.ByHistory):
             history = request.history
         else:
-            history = await self._ask_store(self._reads, self._items_of(request), "read", since=began)
+            history = await self.events.items_of(request, since=began)
         plan = self._plan(self.versions.current, request, history)
         return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
 
@@ -161,8 +117,8 @@ class Service:
     async def _plan_all(
         self, model: ServedModel, entries: Sequence[Asked | Exception]
     ) -> list[Plan | Exception]:
-        reads = [self._items_of(each) for each in entries if isinstance(each, api.ByUser)]
-        found = iter(await self._reads.ask_all(reads))
+        users = [each for each in entries if isinstance(each, api.ByUser)]
+        found = iter(await self.events.items_of_all(users))
         plans: list[Plan | Exception] = []
         for entry in entries:
             if isinstance(entry, Exception):
@@ -240,104 +196,6 @@ class Service:
                 for user in model.samples
             ]
         }
-
-    # Events
-
-    async def add_events(self, request: event_schemas.EventsRequest) -> Content:
-        """Store what users did. Acknowledged events are on disk. The same event again counts once; another event with
-        an id that was used is refused (409), and nothing of the request is stored."""
-        read = read_events(request, self.versions.current.recommender.catalogue)
-        try:
-            new = await self._ask_store(self._commits, read.events, "write") if read.events else []
-        except EventConflictError as conflict:
-            raise read.problem_of(conflict) from conflict
-        counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
-        for result, count in (*counts.items(), ("rejected", len(read.rejected))):
-            self.metrics.events.labels(result).inc(count)
-        return {**counts, "rejected": read.rejected, "unknown_items": read.unknown_items}
-
-    def _add(self, requests: list[list[Event]]) -> Sequence[list[bool] | Exception]:
-        """Events of many requests in one commit, unless one of them is to be refused."""
-        together = [event for events in requests for event in events]
-        try:
-            new = iter(self._with_store("write", self.store.add, together))
-        except EventConflictError:
-            return [
-                outcome_of(partial(self._with_store, "write", self.store.add, events)) for events in requests
-            ]
-        return [[next(new) for _ in events] for events in requests]
-
-    async def remove_event(self, request: event_schemas.EventRequest) -> Content:
-        """Delete one stored event."""
-        return await self._delete(self.store.remove, request.event_id)
-
-    async def history(self, request: api.HistoryRequest) -> Content:
-        """A user's newest events, oldest first. A user without events has an empty history."""
-        events = await self._newest(request.user_id, request.limit)
-        catalogue = self.versions.current.recommender.catalogue
-        return {"events": [event_as_sent(event, catalogue) for event in events]}
-
-    async def forget(self, request: api.UserRequest) -> Content:
-        """Delete all stored events of a user."""
-        return await self._delete(self.store.forget, request.user_id)
-
-    async def _delete(self, delete: Callable[[str], Forgotten], of: str) -> Content:
-        call = partial(self._with_store, "delete", delete, of)
-        forgotten: Forgotten = await self._ask_store(self._deletions, call, "delete")
-        return forgotten._asdict()
-
-    async def _newest(self, user_id: str, limit: int) -> list[Event]:
-        call = partial(self._with_store, "read", self.store.newest, user_id, limit)
-        events: list[Event] = await self._ask_store(self._reads, call, "read")
-        return events
-
-    def _items_of(self, request: api.ByUser) -> Callable[[], list[str]]:
-        """A read of as many of the newest as a model looks at; before them all others, if these are not recommended
-        again."""
-        recommender = self.versions.current.recommender
-        limit = max(api.MAX_HISTORY, recommender.max_history)
-        leaves_out = recommender.exclude_seen if request.exclude_seen is None else request.exclude_seen
-
-        def newest() -> list[str]:
-            return [event.item_id for event in self.store.newest(request.user_id, limit)]
-
-        read = partial(self.store.items_of, request.user_id, limit) if leaves_out else newest
-        return partial(self._with_store, "read", read)
-
-    async def _ask_store(
-        self, lane: Batcher[Any, Any], question: object, what: StoreOperation, *, since: float | None = None
-    ) -> Any:
-        try:
-            return await lane.ask(question, since=since)
-        except TooLateError:
-            self.metrics.count_store(what, "late", TIMEOUT)
-            self._note_failure(what, "the history store does not respond in time")
-            raise
-
-    def _with_store(self, what: StoreOperation, call: Callable[..., Result], *arguments: object) -> Result:
-        """Call the store; the log says when it fails and when it works again, not once for every request."""
-        began = time.monotonic()
-        outcome: StoreResult = "ok"
-        try:
-            result = call(*arguments)
-        except EventConflictError:
-            outcome = "conflict"
-            raise
-        except StoreError as error:
-            outcome = "full" if isinstance(error, StoreFullError) else "unavailable"
-            self._note_failure(what, error)
-            raise
-        finally:
-            self.metrics.count_store(what, outcome, time.monotonic() - began)
-        if what in self._last_failures and time.monotonic() - self._last_failures[what] > STEADY:
-            del self._last_failures[what]
-            log.info("The history store works again: requests that %s events are answered.", what)
-        return result
-
-    def _note_failure(self, what: str, reason: object) -> None:
-        if what not in self._last_failures:
-            log.error("Requests that %s stored events fail: %s.", what, reason)
-        self._last_failures[what] = time.monotonic()
 
     # The service itself
 

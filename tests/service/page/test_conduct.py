@@ -14,7 +14,7 @@ from playwright.sync_api import (
     expect,
 )
 
-from bert4rec.service.documents import page_files
+from bert4rec.service.contract.documents import page_files
 from tests.service.page.steps import (
     Visit,
     add,

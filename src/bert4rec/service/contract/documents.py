@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.service.application import Operation
+from bert4rec.service.contract.schemas import Problem
 from bert4rec.service.http.messages import Response
 from bert4rec.service.problems import MEDIA_TYPE
-from bert4rec.service.schemas import Problem
 
 JSON = dict[str, Any]
 DESCRIPTION = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.ids import as_given, spellings
-from bert4rec.service.event_schemas import EventsRequest, TimedEvents
+from bert4rec.service.contract.event_schemas import EventsRequest, TimedEvents
 from bert4rec.service.problems import ProblemError
 from bert4rec.store.events import Event, EventConflictError
 

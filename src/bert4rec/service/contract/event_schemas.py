@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
-from bert4rec.service.problems import BY_DATE, BY_UNIT
-from bert4rec.service.schemas import (
+from bert4rec.service.contract.schemas import (
     MAX_EVENTS,
     Id,
     ItemId,
@@ -18,6 +17,7 @@ from bert4rec.service.schemas import (
     TextOrNumber,
     is_number,
 )
+from bert4rec.service.problems import BY_DATE, BY_UNIT
 
 _DATE_TIME = {"type": "string", "format": "date-time"}
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
