@@ -21,6 +21,7 @@ from tests.conftest import log_of
 from tests.training.tiny import random_histories, tiny_options
 
 SETTINGS = [
+    "--refit=all",
     *tiny_options(),
     *(f"--set=training.{each}" for each in ("steps=80", "patience=80", "validate_every=4", "batch_size=32")),
 ]
@@ -84,7 +85,7 @@ def assert_same_weights(folder: Path, undisturbed: Run) -> None:
     run = Run.open(folder)
     run.verify()
     assert {path.name for path in folder.iterdir()} == {path.name for path in undisturbed.path.iterdir()}
-    for name in ("selection.safetensors", "model.safetensors"):
+    for name in ("selection.safetensors", "model.safetensors", "production.safetensors"):
         assert (folder / name).read_bytes() == (undisturbed.path / name).read_bytes()
     for mine, theirs in zip(run.result["lines"], undisturbed.result["lines"], strict=True):
         assert mine["metrics"] == theirs["metrics"]
@@ -102,6 +103,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_weights(
         ("Selection", rng.randint(1, 8)),
         ("Refit", rng.randint(0, 3)),
         ("Refit", rng.randint(1, 3)),
+        ("Production", rng.randint(0, 3)),
+        ("Production", rng.randint(1, 3)),
     ]
     for stage, marks in moments:
         with process(*command) as running:
@@ -142,7 +145,7 @@ def tell(status):
     print(status.message or f"step {status.step}", file=sys.stderr, flush=True)
 
 try:
-    bert4rec.train(dataset, folder, settings=settings, resume=not settings, device="cpu", callback=tell)
+    bert4rec.train(dataset, folder, settings=settings, refit="all", resume=not settings, device="cpu", callback=tell)
 except KeyboardInterrupt as stopped:
     print("Stopped by", type(stopped).__name__, file=sys.stderr)
 """
@@ -154,7 +157,7 @@ def test_ctrl_c_in_a_script_leaves_a_checkpoint_from_which_it_goes_on(
 ) -> None:
     folder = tmp_path / "run"
     script = (sys.executable, "-c", SCRIPT, str(dataset.path), str(folder))
-    with process(*script, *(each.removeprefix("--set=") for each in SETTINGS)) as running:
+    with process(*script, *(each.removeprefix("--set=") for each in SETTINGS[1:])) as running:
         watch(running, "step", 10)
         running.send_signal(signal.SIGINT)
         _, messages = running.communicate()

@@ -16,6 +16,7 @@ from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.tasks.task import TaskInputs
 from bert4rec.training.device import Placement
 from bert4rec.training.loop import TrainingProgress
+from bert4rec.training.plan import Refit
 from bert4rec.training.reporting.watch import Throughput
 from bert4rec.training.run import Plan, Run, Stage
 from bert4rec.training.specs import MODELS
@@ -128,7 +129,7 @@ def train_tiny(
     model: str = "bert4rec",
     seed: int = 1,
     split: SplitSpec | None = None,
-    refit: bool = True,
+    refit: Refit = True,
     test: bool = True,
     witness: Witness | None = None,
     should_stop: Callable[[], bool] = lambda: False,

@@ -264,7 +264,7 @@ def compare_runs(
             SystemMetrics(
                 system.name,
                 len(system.runs),
-                system.runs[0].plan.refit,
+                bool(system.runs[0].plan.refit),
                 {name: system.sample(name, protocol).mean for name in dict.fromkeys((*METRICS, metric))},
             )
             for system in systems
@@ -331,7 +331,7 @@ def group_runs(
         plan = run.plan
         if _task_of(run) != _task_of(runs[0]):
             raise DataError(f"{run.path} and {runs[0].path} have different data, candidates or splits.")
-        settings = repr((plan.model, plan.variant, plan.config, plan.refit, plan.select_by))
+        settings = repr((plan.model, plan.variant, plan.config, bool(plan.refit), plan.select_by))
         if name and any(key[0] == name and key[1] != settings for key in groups):
             raise UsageError(f"The runs of {name!r} differ in more than their seed. Give each system a name.")
         members = groups.setdefault((name, settings), [])
@@ -371,7 +371,7 @@ def _settings_of(run: Run, peers: Sequence[Run]) -> str:
     """The model of a run and as many of its settings as distinguish it from its peers."""
     settings: dict[Path, dict[str, object]] = {}
     for peer in peers:
-        own = {"refit": peer.plan.refit, "select_by": peer.plan.select_by}
+        own = {"refit": bool(peer.plan.refit), "select_by": peer.plan.select_by}
         settings[peer.path] = {**flat(peer.plan.config.as_dict()), **own}
     told = [run.model]
     others = [each for path, each in settings.items() if path != run.path]

@@ -16,6 +16,7 @@ from bert4rec.settings.checks import checked_minutes, checked_seed
 if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison, Systems
     from bert4rec.recommend.recommender import Recommender
+    from bert4rec.training.plan import Refit
     from bert4rec.training.reporting.watch import Callback, Listener, Track
     from bert4rec.training.run import Run
 
@@ -30,7 +31,7 @@ def train(
     settings: Mapping[str, object] | Iterable[str] | None = None,
     minutes: float | None = None,
     seed: int | None = None,
-    refit: bool | None = None,
+    refit: "Refit | None" = None,
     test: bool | None = None,
     select_by: str | None = None,
     split: SplitSpec | None = None,
@@ -74,7 +75,9 @@ def train(
     seed
         Of weights, batches, masks and dropout; 1 by default. The caller's random numbers are left alone.
     refit
-        Train again on all but the test items once the number of steps is chosen; True by default.
+        Train again on all but the test items once the number of steps is chosen; True by default. "all": then look at
+        the test items, and train once more on everything, for as many steps an action. `load` and `run.export` take
+        these weights; all metrics are those of the refit, which has not seen the test items.
     test
         Refit and look at the test items in the end; True by default. Use False while you are still choosing settings,
         and `run.refit()` when you have chosen.
@@ -153,7 +156,7 @@ def train(
             preset=preset,
             seed=seed,
             split=split,
-            refit=refit is not False,
+            refit=True if refit is None else refit,
             test=test is not False,
             select_by=select_by,
         )

@@ -16,8 +16,9 @@ from bert4rec.settings.objectives import RunConfig, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
-from bert4rec.training.plan import Plan
+from bert4rec.training.plan import STAGES, Plan
 from bert4rec.training.reporting.forecast import Forecast, in_words
+from bert4rec.training.stages import growth
 
 PLANNED_SHARE = 0.9
 """Of the time. The rest is for checkpoints, files and a machine that is slower later on."""
@@ -72,7 +73,8 @@ def plan_minutes(
         )
 
     facts = DataFacts.of(dataset)
-    budget = TimeBudget(minutes, plan, given, facts, lambda: time.perf_counter() - began, is_asked)
+    more = growth(dataset, split)
+    budget = TimeBudget(minutes, plan, given, facts, lambda: time.perf_counter() - began, is_asked, more)
     config, told = budget.fit(pace_of)
     if not is_asked:
         told = f"{told} `minutes` sets another limit." if config != plan.config else ""
@@ -92,6 +94,8 @@ class TimeBudget:
     """Seconds that are gone already."""
     is_strict: bool = True
     """Whether to refuse where nothing fits; otherwise the smallest plan is taken."""
+    growth: float = 1.0
+    """How many times the selection's steps a training for production takes."""
 
     def fit(self, pace_of: Callable[[RunConfig], Pace]) -> tuple[RunConfig, str]:
         """Settings that fit, and a few words on them.
@@ -170,9 +174,9 @@ class TimeBudget:
     def _seconds(self, config: RunConfig, pace: Pace) -> float:
         """Of a whole run, from now on."""
         assert config.training
-        forecast = Forecast(replace(self.plan, config=config))
+        forecast = Forecast(replace(self.plan, config=config), self.growth)
         forecast.begin(pace.costs)
-        stages = 1 + self.plan.refit
+        stages = 1 + STAGES.index(self.plan.final_stage)
         return stages * pace.setup + forecast.seconds_left("selection", 0, config.training.steps)
 
     def _told(self, config: RunConfig, seconds: float, usual_seconds: float) -> str:

@@ -16,7 +16,7 @@ from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError
 _SAME_NAME = frozenset(
     re.findall(
         r"\w+",
-        "after allow allow_host any_code api_key_file before compile config data data_folder deny device "
+        "after all allow allow_host any_code api_key_file before compile config data data_folder deny device "
         "drain drop_bad_rows drop_duplicates drop_repeats dry_run encoding exclude_seen history host "
         "insecure int8 items jobs k k_core keep_runs like log_format log_requests log_user_ids metric "
         "min_item_actions min_user_actions minutes model name negatives otel overwrite plot port preset "

@@ -39,7 +39,7 @@ def train_command(
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     minutes: float | None = None,
     seed: Seed | None = None,
-    refit: bool | None = None,
+    refit: bool | Literal["all"] | None = None,
     test: bool | None = None,
     select_by: str | None = None,
     split: SplitOptions = SplitOptions(),
@@ -77,6 +77,7 @@ def train_command(
         Of weights, batches, masks and dropout. [default: 1]
     refit
         Train again on all but the test items once the number of steps is chosen, as the paper's authors did.
+        --refit all then tests that model and trains one more on everything, to be exported and served.
         [default: --refit]
     test
         Refit and look at the test items in the end. Use --no-test while you are still choosing settings, and
@@ -133,6 +134,7 @@ def refit_command(
     run: Path,
     *,
     output: Annotated[Path, Parameter(alias="-o")],
+    for_production: Annotated[bool, Parameter(name="--all", negative="")] = False,
     data: Path | None = None,
     device: str = "auto",
     compile_step: Annotated[bool, Parameter(name="--compile")] = True,
@@ -143,7 +145,7 @@ def refit_command(
 ) -> None:
     """Finish what `train --no-test` left out: train on all but the test items, then test once.
 
-    Settings, seed and data are those of the run, and its number of steps is reused.
+    Settings, seed and data are those of the run, and what it has trained and found is reused.
 
     Parameters
     ----------
@@ -151,6 +153,8 @@ def refit_command(
         A folder that `bert4rec train` wrote.
     output
         Folder of the new run.
+    for_production
+        Then train on everything, as `train --refit all` does, to be exported and served.
     data
         The dataset, if it has moved since the training.
     device
@@ -175,6 +179,7 @@ def refit_command(
     with _stoppable(output, _command_to_go_on(dataset, output, kept, flags)) as (line, switch):
         final = chosen.refit(
             output,
+            all=for_production,
             dataset=data,
             device=device,
             compile=compile_step,
@@ -280,7 +285,8 @@ class LiveLine:
             most = count(steps, "step")
             self.say(f"Selection: at most {most}; the best number of them is chosen on the validation items.")
         else:
-            self.say(f"Refit: {count(steps, 'step')} on all but the test items.")
+            on = "all but the test items" if stage == "refit" else "everything"
+            self.say(f"{stage.capitalize()}: {count(steps, 'step')} on {on}.")
         if messages.is_terminal:
             self._status = messages.status("starting …")
             self._status.start()

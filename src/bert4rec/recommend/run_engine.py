@@ -29,7 +29,7 @@ def recommender_of(run: Run, device: str) -> Recommender:
         _engine(run, place(device)),
         Catalogue.read_table(run.path / "items.parquet"),
         name=run.plan.dataset_name,
-        version=str(run.manifest["files"]["model.safetensors"]["sha256"])[:8],
+        version=str(run.manifest["files"][run.file_of("final")]["sha256"])[:8],
         repeats=run.plan.repeats,
         find_dataset=run.dataset_for,
     )

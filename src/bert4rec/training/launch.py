@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bert4rec.artefact import held
+from bert4rec.artefact import held, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -22,7 +22,7 @@ from bert4rec.training.plan import Plan, clear_run
 from bert4rec.training.reporting.results import append_results
 from bert4rec.training.reporting.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 from bert4rec.training.run import Run
-from bert4rec.training.train import RunContext, train
+from bert4rec.training.train import RESULT, RunContext, train
 
 
 class TemporaryFolder:
@@ -49,13 +49,13 @@ def launch(
     listener: Listener | None = None,
     should_stop: Callable[[], bool] | None = None,
     began: float | None = None,
-    selection_of: Run | None = None,
+    begun_by: Run | None = None,
     told: str = "",
 ) -> Run:
     """Train what `plan` asks for. The parameters are those of `bert4rec.train`.
 
-    `began` is when the caller began, for the time that is reported. The selection of `selection_of` is reused. `told`
-    is what there is to say about the plan.
+    `began` is when the caller began, for the time that is reported. What `begun_by` has of the plan's stages is reused.
+    `told` is what there is to say about the plan.
     """
     if track is not None:
         one_of("track", track, TRACKERS)
@@ -68,8 +68,8 @@ def launch(
     with held(target, wait=False):
         if not resume:
             clear_run(target, overwrite=overwrite)
-        if selection_of:
-            _copy_selection(selection_of, target, plan)
+        if begun_by:
+            _copy_stages(begun_by, target, plan)
         with (
             # Training seeds torch; the caller's random numbers go on as if nothing had happened.
             torch.random.fork_rng(devices=[placement.device] if placement.device.type == "cuda" else []),
@@ -101,10 +101,16 @@ def launch(
     return replace(run, trained_on=dataset, keeper=keeper)
 
 
-def refit_run(run: Run, folder: str | Path | None, *, dataset: Dataset, **options: Any) -> Run:
+def refit_run(
+    run: Run, folder: str | Path | None, *, for_production: bool = False, dataset: Dataset, **options: Any
+) -> Run:
     """What `Run.refit` does."""
-    if run.plan.refit and run.plan.test:
-        raise UsageError(f"{run.path} was refitted and tested already.")
+    if run.plan.refit == "all":
+        raise UsageError(f"{run.path} was refitted, tested and trained on everything already.")
+    if run.plan.refit and run.plan.test and not for_production:
+        raise UsageError(
+            f"{run.path} was refitted and tested already. To train on everything, use `run.refit(all=True)`."
+        )
     if run.plan.variant:
         raise UsageError(f"{run.path} holds a variant of {run.plan.model}, which cannot be refitted.")
     if folder is not None and Path(folder).resolve() == run.path.resolve():
@@ -113,16 +119,22 @@ def refit_run(run: Run, folder: str | Path | None, *, dataset: Dataset, **option
         )
     run.verify()
     where = str(dataset.path.absolute()) if dataset.path else ""
-    plan = replace(run.plan, dataset=where, refit=True, test=True)
-    return launch(dataset, folder, plan, selection_of=run, **options)
+    plan = replace(run.plan, dataset=where, refit="all" if for_production else True, test=True)
+    return launch(dataset, folder, plan, begun_by=run, **options)
 
 
-def _copy_selection(run: Run, folder: Path, plan: Plan) -> None:
-    """The selection depends on neither the refit nor the test, so it is the same in a run that has both."""
+def _copy_stages(run: Run, folder: Path, plan: Plan) -> None:
+    """The selection depends on nothing that comes later, so it is the same in a run that goes further. So is the refit,
+    and what was found with it, if the run was tested."""
     tensors, state = load_tensors(run.path / "selection.safetensors")
     save_tensors(folder / "selection.safetensors", tensors, {**state, "tag": plan.tag("selection")})
     if (run.path / "progress.jsonl").exists():
         shutil.copyfile(run.path / "progress.jsonl", folder / "progress.jsonl")
+    if run.plan.refit:
+        for path in (run.path / "model.safetensors", *run.path.glob("ranks-*.npy")):
+            shutil.copyfile(path, folder / path.name)
+        found = {name: value for name, value in run.result.items() if name != "seen"}
+        write_text(folder / RESULT, dumps(found, indent=2))
 
 
 def _add_to(results: Path, run: Run) -> None:

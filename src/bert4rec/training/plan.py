@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bert4rec.artefact import refuse_existing, write_text
 from bert4rec.data.dataset import Dataset, Repeats
@@ -19,7 +19,11 @@ from bert4rec.settings.sections import SECTIONS
 
 MANIFEST = "run.json"
 SCHEMA = 1
-Stage = Literal["selection", "refit"]
+Stage = Literal["selection", "refit", "production"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+"""In their order."""
+Refit = Literal["all"] | bool
+"""Whether to train again on all but the test items; "all": and then, for production, on everything."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Plan:
     split: SplitSpec
     repeats: Repeats = "exclude"
     """Whether the model is asked about, and recommends, items of a history again: as the dataset has it."""
-    refit: bool = True
-    """Whether to train again on all but the test items once the number of steps is chosen."""
+    refit: Refit = True
+    """Whether to train again on all but the test items once the number of steps is chosen, and on everything."""
     test: bool = True
     """Whether to look at the test items in the end; not while settings are still being chosen."""
     variant: str = ""
@@ -63,7 +67,7 @@ class Plan:
         preset: str | None,
         seed: int,
         split: SplitSpec | None,
-        refit: bool = True,
+        refit: Refit = True,
         test: bool = True,
         variant: str = "",
         select_by: str | None = None,
@@ -72,6 +76,12 @@ class Plan:
         if split is not None and not isinstance(split, SplitSpec):
             raise UsageError(
                 f'`split` must be a SplitSpec, such as SplitSpec("time", test_from="2024-06-01"); found {split!r}.'
+            )
+        if refit not in (True, False, "all"):
+            raise UsageError(f'`refit` must be True, False or "all"; found {refit!r}.')
+        if refit == "all" and not test:
+            raise UsageError(
+                '`refit="all"` requires the test: nothing else tells how good the model is. Leave out `test=False`.'
             )
         return cls(
             dataset=str(dataset.path.absolute()) if dataset.path else "",
@@ -86,11 +96,21 @@ class Plan:
             seed=seed,
             split=split or SplitSpec(**dataset.manifest["split"]),
             repeats=dataset.repeats,
-            refit=refit and test,
+            refit=refit if test else False,
             test=test,
             variant=variant,
             select_by=select_by_of(model, select_by),
         )
+
+    @property
+    def final_stage(self) -> Stage:
+        """Which stage recommends in the end."""
+        return "production" if self.refit == "all" else self.tested_stage
+
+    @property
+    def tested_stage(self) -> Stage:
+        """Which stage is judged on the test items."""
+        return "refit" if self.refit else "selection"
 
     @property
     def criterion(self) -> Criterion:
@@ -122,8 +142,8 @@ class Plan:
         """
         if isinstance(select_by := given.get("select_by"), str):
             given["select_by"] = str(Criterion.parse(select_by))
-        if given.get("refit") is not None:
-            given["refit"] = given["refit"] and self.test
+        if given.get("refit") is True:
+            given["refit"] = self.test
         for name, value in given.items():
             if value is not None and value != getattr(self, name):
                 raise _changed(f"{name}={getattr(self, name)!r}", f"{name}={value!r}", name)

@@ -3,10 +3,11 @@
 config.json              written first: settings, seed, split, checksums of the data
 resume-STAGE.safetensors while a stage is being trained, and never afterwards
 selection.safetensors    the best weights on the validation items; they never saw those
-model.safetensors        the final weights: refitted on all but the test items, unless `refit=False`
+model.safetensors        the weights that are tested: refitted on all but the test items, unless `refit=False`
+production.safetensors   with `refit="all"` the final weights, trained on everything; otherwise the above are
 progress.jsonl           loss and validation, step by step
 ranks-PART-PROTOCOL.npy  the rank of every target: comparisons need them user by user
-result.json              the metrics
+result.json              the metrics, and what the final weights have seen
 items.parquet            item number ↔ id and title
 run.json                 written last: size and checksum of everything else
 
@@ -19,15 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from bert4rec.artefact import read_manifest, refuse_existing, verify_file, verify_files, write_manifest
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import PARTS, Part, TargetKind, make_split
-from bert4rec.errors import DataError, NotFoundError, UsageError, one_of
-from bert4rec.evaluation.exam import Exam
+from bert4rec.data.trained import Trained
+from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.evaluation.judge import (
     Evaluation,
     Metrics,
@@ -37,11 +37,8 @@ from bert4rec.evaluation.judge import (
     metrics_of,
     save_ranks,
 )
-from bert4rec.evaluation.lists import warn_of_same_lists
-from bert4rec.evaluation.metrics import cutoffs_of, usual_cutoff
 from bert4rec.evaluation.protocol import Ranks, Scorer
 from bert4rec.extras import require_exporters, require_torch
-from bert4rec.progress import progress_bar
 from bert4rec.training.plan import MANIFEST, SCHEMA, Plan, Stage, open_dataset
 from bert4rec.training.reporting.progress_log import ProgressLog, TrainingHistory
 
@@ -55,8 +52,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MANIFEST", "SCHEMA", "Plan", "Run", "Stage", "Weights"]
 
-Weights = Literal["selection", "final"]
-"""`selection`: the best weights on the validation items. `final`: those that are tested and recommend."""
+Weights = Literal["selection", "tested", "final"]
+"""`selection`: the best weights on the validation items. `tested`: those that the test items are ranked by. `final`:
+those that recommend; the same as the tested ones, unless the run was trained for production."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,7 +129,21 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """What to know of the training: whether it collapsed, how it stands beside counting, what to try next."""
-        return list(self.result.get("notes", []))
+        return [*self.result.get("notes", []), *self._seen.get("notes", [])]
+
+    @property
+    def trained(self) -> Trained | None:
+        """What the final weights were trained on, and until when; None for runs of earlier versions."""
+        return Trained(**self._seen["trained"]) if self._seen else None
+
+    @property
+    def untrained(self) -> list[int]:
+        """Numbers of the items that the final weights were never trained on: the model does not know them."""
+        return list(self._seen.get("untrained", []))
+
+    @property
+    def _seen(self) -> dict[str, Any]:
+        return dict(self.result.get("seen", {}))
 
     @property
     def dataset(self) -> Dataset:
@@ -146,7 +158,8 @@ class Run:
         self.plan.check_dataset(opened)
         return opened
 
-    def _verified(self, dataset: Dataset | str | Path | None) -> Dataset:
+    def verified_dataset(self, dataset: Dataset | str | Path | None = None) -> Dataset:
+        """As `dataset_for`, once every file of it is what was written."""
         data = self.dataset_for(dataset)
         if data.path:
             data.verify()
@@ -167,7 +180,7 @@ class Run:
     @property
     def final_stage(self) -> Stage:
         """Which stage the final weights come from."""
-        return "refit" if self.plan.refit else "selection"
+        return self.plan.final_stage
 
     def ranks(self, split: Part = "test") -> UserRanks:
         """The rank of every user's target, as recorded.
@@ -200,7 +213,7 @@ class Run:
     ) -> Evaluation:
         """Evaluate the run beside POP and a Markov chain, by protocol and by slices, and the lists that it gives.
 
-        Validation items are ranked by the weights that never saw them, test items by the final ones. If a part is
+        Validation items are ranked by the weights that never saw them, test items by those of the refit. If a part is
         evaluated for the first time, its ranks are kept in the run's folder, if that can be written to, and
         `run.metrics` shows it.
 
@@ -223,42 +236,17 @@ class Run:
             Whether to show a progress bar; None shows one in notebooks.
         """
         require_torch()
-        from bert4rec.models.model import make_scorer
-        from bert4rec.models.pop import Pop
-        from bert4rec.training.device import place
+        from bert4rec.training.reporting.run_evaluation import evaluate_run
 
-        one_of("split", split, PARTS)
-        one_of("negatives", negatives, get_args(NegativeKind))
-        one_of("targets", targets, get_args(TargetKind))
-        cutoffs = cutoffs_of(k)
-        self.verify()
-        data, placement = self._verified(dataset), place(device)
-        cut = make_split(data, self.plan.split)
-        exam = Exam(data, cut, split, targets, negatives, cutoffs)
-        scorer = self.scorer("selection" if split == "valid" else "final", placement)
-        with progress_bar("Evaluating", "users", progress) as report:
-            found = exam.judge(scorer, placement.device.type, report)
-        if found.ranks and negatives == "popularity":
-            with suppress(OSError):  # The folder may be read-only.
-                self.keep_ranks(split, found.ranks)
-        pop = exam.judge(make_scorer(Pop.fit(data, cut.training_end(split))))
-        return Evaluation(
-            dataset=data.name,
-            model=self.plan.model,
-            stage="selection" if split == "valid" else self.final_stage,
-            split=split,
+        return evaluate_run(
+            self,
+            split,
+            k,
             targets=targets,
-            repeats=data.repeats,
-            users=len(exam.asked),
-            left_out=exam.asked.left_out,
-            metrics=found.metrics,
-            lists=found.lists,
-            slices=found.slices,
-            pop=pop.metrics,
-            pop_lists=pop.lists,
-            markov=exam.judge_markov(),
-            warnings=too_little_to_judge(data, exam.asked)
-            + warn_of_same_lists(found.lists, pop.lists, usual_cutoff(cutoffs)),
+            dataset=dataset,
+            negatives=negatives,
+            device=device,
+            progress=progress,
         )
 
     def keep_ranks(self, part: Part, ranks: Ranks) -> None:
@@ -270,8 +258,14 @@ class Run:
             save_ranks(self.path, part, ranks)
             write_manifest(self.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
 
+    def file_of(self, weights: Weights) -> str:
+        """In which file of the run one of its sets of weights is."""
+        if weights == "final" and self.plan.refit == "all":
+            return "production.safetensors"
+        return "selection.safetensors" if weights == "selection" else "model.safetensors"
+
     def load_model(self, weights: Weights, device: "torch.device") -> "SequentialModel":
-        """The model with one of its two sets of weights, ready to score."""
+        """The model with one of its sets of weights, ready to score."""
         require_torch()
         from bert4rec.training.checkpoint import load_tensors
         from bert4rec.training.specs import MODELS
@@ -279,15 +273,14 @@ class Run:
         plan = self.plan
         if plan.variant:
             raise UsageError(f"{self.path} holds a variant of {plan.model}, for study only: {plan.variant}.")
-        name = "selection.safetensors" if weights == "selection" else "model.safetensors"
-        tensors, state = load_tensors(self.path / name)
+        tensors, state = load_tensors(self.path / self.file_of(weights))
         model = MODELS[plan.model].build(plan.num_users, plan.num_items, plan.config.model)
         model.load_state_dict(tensors)
         model.way_to_ask = next(iter(state.get("asked", {})), None)
         return model.to(device).eval()
 
     def scorer(self, weights: Weights, placement: "Placement") -> Scorer:
-        """The model with one of its two sets of weights, as evaluation uses it."""
+        """The model with one of its sets of weights, as evaluation uses it."""
         from bert4rec.models.model import make_scorer
 
         return make_scorer(self.load_model(weights, placement.device), placement.dtype)
@@ -296,6 +289,7 @@ class Run:
         self,
         folder: str | Path | None = None,
         *,
+        all: bool = False,  # noqa: A002 (the public name)
         dataset: Dataset | str | Path | None = None,
         device: str = "auto",
         compile: bool = True,  # noqa: A002 (the public name)
@@ -310,12 +304,14 @@ class Run:
         """Finish what `test=False` or `refit=False` left out: train on all but the test items, then test once.
 
         Settings, seed and data are those of this run, and its selection is reused: the result is the same as that of
-        `train(..., refit=True, test=True)`.
+        `train(..., refit=True, test=True)`. What is there already is reused, so the test items are looked at once.
 
         Parameters
         ----------
         folder
             Folder of the new run; None keeps it in a temporary folder for as long as the new run is used.
+        all
+            Then train on everything, for production: the result is that of `train(..., refit="all")`.
         dataset
             The dataset, if it has moved since the training.
         device, compile, overwrite, results, track, progress, callback, listener, should_stop
@@ -326,6 +322,7 @@ class Run:
         return refit_run(
             self,
             folder,
+            for_production=all,
             dataset=self.dataset_for(dataset),
             device=device,
             compile_step=compile,
@@ -350,6 +347,8 @@ class Run:
         callback: "Callable[[ExportCheck], object] | None" = None,
     ) -> Path:
         """Write the final model as a folder that is served, and recommends, without torch.
+
+        That is the one that was trained on everything, if the run was trained with `refit="all"`.
 
         Parameters
         ----------
@@ -382,7 +381,7 @@ class Run:
         check_exportable(spec.network, spec.title)
         self.verify()
         if verify or int8:
-            check = verification.compare_export(self, self._verified(dataset), int8=int8)
+            check = verification.compare_export(self, self.verified_dataset(dataset), int8=int8)
             if callback:
                 callback(check)
             if not check.is_good:

@@ -32,7 +32,7 @@ from bert4rec.settings.objectives import RunConfig
 from bert4rec.training.collapse import CollapsedError
 from bert4rec.training.reporting.forecast import in_words
 from bert4rec.training.reporting.results import write_ranks
-from bert4rec.training.train import MOST_RESTARTS
+from bert4rec.training.stages import MOST_RESTARTS
 from bert4rec.tuning.budget import Budget, TrialPlan, plan_trials, too_slow
 from bert4rec.tuning.mattered import draw, importance_of
 from bert4rec.tuning.outcome import OUTCOME, Tuning, TuningTrial

@@ -5,6 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bert4rec.data.dataset import Dataset
 from bert4rec.evaluation.yardsticks import LEARNED, Yardsticks
 from bert4rec.settings.objectives import RunConfig, TrainingConfig
 
@@ -16,6 +20,9 @@ ABREAST = 0.98
 """Of what counting reaches: what is nearer to it may be chance, and needs no advice."""
 EARLY = 0.25
 """Share of the steps up to which a best validation shows that the model over-fits from then on."""
+
+NAMED = 5
+"""How many items are named where many are meant."""
 
 
 def tell_of_restart(restart: Mapping[str, Any]) -> str:
@@ -32,6 +39,24 @@ def tell_of_asking(metric: str, asked: Mapping[str, float]) -> str:
     rest = ", ".join(f"{way} {worth:.4f}" for way, worth in others)
     return (
         f"The model is asked by {best}, the best way on the validation items: {metric} {value:.4f}; {rest}."
+    )
+
+
+def tell_of_untrained(dataset: Dataset, numbers: NDArray[np.int64]) -> str:
+    """Which items the final weights never trained on, so that people do not look for them in vain."""
+    table, (first, last) = (
+        dataset.items(),
+        ("1 item", "it") if len(numbers) == 1 else (f"{len(numbers):,} items", "them"),
+    )
+    some = table[(numbers[:NAMED] - 1).tolist()]
+    titles = some["title"].to_list() if "title" in some.columns else [None] * len(some)
+    named = [
+        f"{each}" + (f" ({title})" if title else "") for each, title in zip(some["id"], titles, strict=True)
+    ]
+    rest = ", …" if len(numbers) > NAMED else ""
+    return (
+        f"{first} of the log never occurred in what the final weights were trained on, so the model does not know "
+        f"{last}: {', '.join(named)}{rest}."
     )
 
 

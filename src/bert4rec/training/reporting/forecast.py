@@ -84,8 +84,9 @@ def measure_rankings(
 class Forecast:
     """Seconds that a run still takes, from what it has taken so far; none where there is nothing to go by."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, growth: float = 1.0) -> None:
+        """`growth`: how many times the selection's steps a training for production takes."""
+        self._plan, self._growth = plan, growth if plan.refit == "all" else 0.0
         self._seconds = self._steps = self._validation = self._judging = 0.0
 
     @property
@@ -110,26 +111,39 @@ class Forecast:
 
     def steps_left(self, stage: Stage, step: int, last: int) -> int:
         """Until it is known how many steps are best, a refit may take all of them."""
-        return last - step + (last if stage == "selection" and self._plan.refit else 0)
+        refit = last if stage == "selection" and self._plan.refit else 0
+        return last - step + refit + (0 if stage == "production" else self._for_production(last))
+
+    def _for_production(self, steps: int) -> int:
+        return round(self._growth * steps)
 
     def seconds_left(self, stage: Stage, step: int, last: int) -> float:
         """Of all that is to come after this step of a stage, if nothing ends early."""
-        seconds = self.steps_left(stage, step, last) * self._seconds / (self._steps or 1.0)
+        seconds = self.steps_left(stage, step, last) * self._seconds_of_a_step
         if stage == "selection":
             seconds += self._validations(step, last) * self._validation
-        return seconds + self.seconds_of_judging("valid")
+        return seconds + (0.0 if stage == "production" else self.seconds_of_judging("valid"))
+
+    @property
+    def _seconds_of_a_step(self) -> float:
+        return self._seconds / (self._steps or 1.0)
 
     def seconds_of_judging(self, part: Part) -> float:
         """Of what is judged in the end, from this part on."""
         return (1 + (part == "valid" and self._plan.test)) * (self._judging or self._validation)
 
+    def seconds_from_judging(self, part: Part, steps: int) -> float:
+        """Of what is judged from this part on, and of what is trained after it; `steps` were the best."""
+        return self.seconds_of_judging(part) + self._for_production(steps) * self._seconds_of_a_step
+
     def told(self, stage: Stage, step: int, last: int) -> str:
         """In one line, before anything begins."""
         about, steps = in_words(self.seconds_left(stage, step, last)).capitalize(), f"{last - step:,} steps"
-        if stage == "refit":
+        if stage != "selection":
             return f"{about}: {steps}."
         validations = self._validations(step, last)
         refit = ", then a refit" if self._plan.refit else ""
+        refit += " and a training on everything" if self._plan.refit == "all" else ""
         return f"{about}: at most {steps}, {validations:,} validation{'s' * (validations > 1)}{refit}."
 
     def _validations(self, step: int, last: int) -> int:

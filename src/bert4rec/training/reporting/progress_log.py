@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bert4rec.artefact import write_text
 from bert4rec.errors import DataError
 from bert4rec.frames import Tabular
-from bert4rec.training.plan import Stage
+from bert4rec.training.plan import STAGES, Stage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,13 +19,13 @@ class TrainingHistory(Tabular):
     """How the loss and the validation metric went, step by step."""
 
     entries: list[dict[str, Any]]
-    """One for each validation of the selection and each mark of the refit; of attempts that were given up, too."""
+    """One for each validation of the selection and each mark of later stages; of attempts that were given up, too."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def to_polars(self) -> "pl.DataFrame":
-        """`stage`, `attempt`, `step`, `loss`, `value` (on the validation items; none in a refit) and `seconds`."""
+        """`stage`, `attempt`, `step`, `loss`, `value` (on the validation items; none in later stages) and `seconds`."""
         import polars as pl
 
         columns = {
@@ -42,7 +42,7 @@ class TrainingHistory(Tabular):
 
 @dataclass(frozen=True)
 class ProgressLog:
-    """The marks of both stages, attempt by attempt: step, loss, seconds and, of a validation, its value."""
+    """The marks of all stages, attempt by attempt: step, loss, seconds and, of a validation, its value."""
 
     folder: Path
 
@@ -50,7 +50,7 @@ class ProgressLog:
         """Replace all marks of this attempt, behind those of what came before: a resumed run has each once."""
 
         def is_before(mark: dict[str, Any]) -> bool:
-            return mark["attempt"] < attempt if mark["stage"] == stage else stage == "refit"
+            return (STAGES.index(mark["stage"]), mark["attempt"]) < (STAGES.index(stage), attempt)
 
         marks = [{"stage": stage, "attempt": attempt, **entry} for entry in history]
         marks = [*filter(is_before, self.entries()), *marks]

@@ -72,7 +72,7 @@ class TrainingStatus:
     """How training stands, about once a second and at every validation."""
 
     stage: Stage | None
-    """"selection" or "refit"; None before training begins."""
+    """"selection", "refit" or "production"; None before training begins."""
     step: int
     steps: int
     """How many steps this stage has at most."""
