@@ -1,4 +1,4 @@
-"""Command lines of `bert4rec serve` that stand in files, as the command itself reads them."""
+"""Command lines of `bert4rec` that stand in files, as the command itself reads them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from bert4rec.cli import app
 
 
-def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """What `bert4rec` with these words would call `serve` with; raises if it would refuse them."""
+def read_options(words: Sequence[str], of: str = "serve") -> dict[str, Any]:
+    """What `bert4rec` with these words would call a command with; raises if it would refuse them."""
     command, bound, _ = app.parse_args(list(words), print_error=False, exit_on_error=False)
-    assert command.__name__ == "serve_command"
+    assert command.__name__ == f"{of}_command"
     return bound.arguments
 
 

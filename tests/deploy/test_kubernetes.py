@@ -7,6 +7,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from psycopg.conninfo import conninfo_to_dict
 
+from bert4rec.cli.production.refresh_command import NOT_IN_SERVICE
 from bert4rec.service.app import create_app
 from bert4rec.service.http.server import GRACE
 from tests.deploy.command_lines import read_options, value_of
@@ -164,3 +165,26 @@ def test_the_database_is_found_by_the_variables_of_the_secret(
         with running(exported_model, store=store) as service, service.client() as client:
             answer = client.post("/v1/events", json={"events": [event]})
             assert answer.json()["accepted"] == 1, answer.text
+
+
+def test_the_refresh_writes_where_the_service_reads_and_takes_the_same_database() -> None:
+    job = MANIFESTS["refresh.yaml"]["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    [container] = pod["containers"]
+    options = read_options(container["args"], of="refresh")
+    assert options["source"] == value_of(CONTAINER["args"], "--store")
+    assert container["envFrom"] == CONTAINER["envFrom"]
+    assert f"{options['output']}/current" == str(read_options(CONTAINER["args"])["model"])
+    claims = [
+        [each["persistentVolumeClaim"]["claimName"] for each in volumes if each["name"] == "model"]
+        for volumes in (pod["volumes"], POD["volumes"])
+    ]
+    assert claims[0] == claims[1]
+    assert pod["securityContext"] == POD["securityContext"], "who writes a model is who reads it"
+    [rule] = [each for each in job["podFailurePolicy"]["rules"] if each["action"] == "FailJob"]
+    assert NOT_IN_SERVICE in rule["onExitCodes"]["values"], "a worse model is not trained three times"
+
+
+def test_no_request_is_sent_to_a_refresh() -> None:
+    labels = MANIFESTS["refresh.yaml"]["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert labels != NAME

@@ -66,10 +66,12 @@ class Shell:
     def run(self, line: str) -> None:
         words = shlex.split(line, comments=True)
         if words[:2] == ["bert4rec", "serve"]:
-            server = self._until_done.enter_context(running(self._folder / words[2], *words[3:]))
+            store = words.pop(words.index("--store") + 1) if "--store" in words else None
+            options = [word for word in words[3:] if word != "--store"]
+            server = self._until_done.enter_context(running(self._folder / words[2], *options, store=store))
             self._address = server.address
             return
-        if words[:2] == ["bert4rec", "train"]:
+        if words[:2] in (["bert4rec", "train"], ["bert4rec", "refresh"]):
             words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":
             assert words[-1].startswith(USUAL_ADDRESS)

@@ -1,0 +1,171 @@
+"""A refresh: every step once, whatever interrupts it; and no worse model in service."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bert4rec
+from bert4rec.artefact import held
+from bert4rec.cli import app
+from bert4rec.cli.production.refresh_command import NOT_IN_SERVICE
+from bert4rec.data.dataset import Dataset
+from bert4rec.errors import UsageError
+from bert4rec.production.refresh import CURRENT, refresh
+from tests.production.shop import SET, SHORT, add, fashion, open_shop, store_of
+from tests.service.servers import BERT4REC, PATIENCE
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return open_shop(tmp_path_factory.mktemp("shop") / "dataset")
+
+
+@pytest.fixture
+def store(shop: Dataset, tmp_path: Path) -> Path:
+    store_of(shop, tmp_path / "history.db")
+    return tmp_path / "history.db"
+
+
+def version_in_service(folder: Path) -> str:
+    return str(json.loads((folder / CURRENT / "model.json").read_text())["version"])
+
+
+def lines_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def test_a_model_that_is_worse_is_not_put_into_service_unless_forced(
+    shop: Dataset, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "production"
+    refresh(store, folder, settings=SHORT)
+    good = version_in_service(folder)
+    # What is popular stays so, and the first model knows that.
+    old, new = shop.items()["id"].head(2).to_list()
+    add(f"sqlite:///{store}", fashion(shop, old, new, 1))
+    never_learns = [*SET, "--set=training.learning_rate=1e-9"]
+
+    with pytest.raises(SystemExit) as end:
+        app(["refresh", str(store), "-o", str(folder), *never_learns], result_action="return_value")
+
+    assert end.value.code == NOT_IN_SERVICE
+    assert "not put into service" in capsys.readouterr().err
+    assert version_in_service(folder) == good
+    [_, refused] = lines_of(folder)
+    assert refused["model"] is None
+    verdict = refused["verdict"]
+    assert isinstance(verdict, dict)
+    assert not verdict["accepted"]
+    assert verdict["new"] < verdict["in_service"]
+    assert verdict["high"] < 0, "beyond chance"
+    assert verdict["users"] == 120, "those who did something since"
+    app(["refresh", str(store), "-o", str(folder), *never_learns, "--force"], result_action="return_value")
+    assert version_in_service(folder) != good
+
+
+def until_there(path: Callable[[], list[Path]], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not path() and process.poll() is None:
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+@pytest.mark.parametrize("made", ["dataset/dataset.json", "run/resume-refit.safetensors", "verdict.json"])
+def test_a_refresh_that_is_killed_goes_on_where_it_stopped(
+    shop: Dataset, store: Path, tmp_path: Path, made: str
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [BERT4REC, "refresh", str(store), "-o", str(killed), *SET]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        until_there(lambda: list(killed.glob(f"work/*/{made}")), process)
+        process.send_signal(signal.SIGKILL)
+    [work] = (killed / "work").iterdir()
+    begun = (work / made).stat().st_mtime_ns
+
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+
+    assert [each.name for each in (killed / "work").iterdir()] == [work.name], "the same, gone on with"
+    if made.startswith("dataset"):
+        assert (work / made).stat().st_mtime_ns == begun, "not made again"
+    assert len(lines_of(killed)) == 1
+    reference = [BERT4REC, "refresh", str(store), "-o", str(whole), *SET]
+    subprocess.run(reference, env=environment, check=True, capture_output=True)
+    assert version_in_service(killed) == version_in_service(whole), "to the last bit"
+
+
+def test_with_other_settings_it_begins_anew(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "production"
+    stops = iter([False] * 5 + [True] * 1000)
+    with pytest.raises(KeyboardInterrupt):
+        refresh(store, folder, settings=SHORT, should_stop=lambda: next(stops))
+    [first] = (folder / "work").iterdir()
+    first.rename(first.with_name("20200101T000000Z"))
+    found = refresh(store, folder, settings={**SHORT, "training.steps": 30})
+    assert found.when != "20200101T000000Z"
+    assert [each.name for each in (folder / "work").iterdir()] == [found.when], (
+        "what the first had made is gone"
+    )
+
+
+def test_only_the_newest_models_are_kept_and_the_one_in_service(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "production"
+    tiny = {**SHORT, "training.steps": 2, "training.validate_every": 1}
+    first = refresh(store, folder, settings=tiny, keep=1)
+    assert first.model
+    for number in range(3):
+        (folder / "models" / f"2020010{number}T000000Z").mkdir()
+    second = refresh(store, folder, settings={**tiny, "training.steps": 3}, keep=2, force=True)
+    assert sorted((folder / "models").iterdir()) == [first.model, second.model]
+    assert (folder / CURRENT).resolve() == second.model
+    assert not list(folder.glob("work/*/events.parquet")), "a copy of everybody's events is not left behind"
+
+
+def test_what_is_older_than_asked_for_does_not_count(shop: Dataset, store: Path, tmp_path: Path) -> None:
+    add(f"sqlite:///{store}", fashion(shop, *shop.items()["id"].head(2).to_list(), 1))
+    found = refresh(
+        store,
+        tmp_path / "production",
+        since="90d",
+        min_user_actions=1,
+        settings={**SHORT, "training.steps": 2, "training.validate_every": 1},
+        force=True,
+    )
+    dataset = Dataset.open(found.run.parent / "dataset")
+    assert dataset.num_actions == 240
+
+
+def test_a_log_will_do_in_place_of_a_store_and_titles_come_from_a_file(shop: Dataset, tmp_path: Path) -> None:
+    log = tmp_path / "events.parquet"
+    shop.to_polars().write_parquet(log)
+    (tmp_path / "items.csv").write_text(f"item_id,title\n{shop.items()['id'][0]},A lamp\n")
+    tiny = {**SHORT, "training.steps": 2, "training.validate_every": 1}
+    found = refresh(log, tmp_path / "production", items=tmp_path / "items.csv", settings=tiny, force=True)
+    assert log.exists(), "it is not ours to delete"
+    assert found.model
+    assert bert4rec.load(found.model, force=True).catalogue.title_of(1) == "A lamp"
+
+
+def test_two_at_once_are_refused(store: Path, tmp_path: Path) -> None:
+    with held(tmp_path / "production", wait=False):
+        done = subprocess.run(
+            [sys.executable, "-m", "bert4rec", "refresh", str(store), "-o", str(tmp_path / "production")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == UsageError.exit_code
+    assert "Another refresh is going on" in done.stderr
+
+
+def test_a_folder_in_place_of_the_link_is_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "production" / CURRENT).mkdir(parents=True)
+    with pytest.raises(UsageError, match="is not a link"):
+        refresh(store, tmp_path / "production")
