@@ -46,7 +46,7 @@ def judge_successor(run: Run, dataset: Dataset, in_service: Path | None) -> Verd
     if in_service is None:
         return Verdict(accepted=True, reason="It is the first model.")
     served = Recommender.load(in_service, force=True)
-    until = served.trained["until"] if served.trained else None
+    until = served.trained.until if served.trained else None
     if until is None or dataset.times is None:
         return Verdict(
             accepted=True,
