@@ -11,11 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert4rec.api.backtest import Backtest, backtest
     from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import SplitSpec
+    from bert4rec.data.trained import Trained
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
     from bert4rec.evaluation.judge import Evaluation, UserRanks
     from bert4rec.models.model import SequenceEncoder, SequentialModel
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "Backtest": "api.backtest",
     "Bert4RecError": "errors",
     "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
@@ -54,12 +57,14 @@ _PLACES = {
     "SequentialModel": "models.model",
     "Setting": "settings.config",
     "SplitSpec": "data.splits",
+    "Trained": "data.trained",
     "TrainingHistory": "training.reporting.progress_log",
     "TrainingStatus": "training.reporting.watch",
     "Tuning": "tuning.outcome",
     "TuningTrial": "tuning.outcome",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
+    "backtest": "api.backtest",
     "compare": "api.runs",
     "list_models": "settings.sections",
     "list_presets": "settings.presets",
@@ -74,6 +79,7 @@ _PLACES = {
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
 __all__ = [
+    "Backtest",
     "Bert4RecError",
     "Comparison",
     "Contribution",
@@ -92,6 +98,7 @@ __all__ = [
     "SequentialModel",
     "Setting",
     "SplitSpec",
+    "Trained",
     "TrainingHistory",
     "TrainingStatus",
     "Tuning",
@@ -99,6 +106,7 @@ __all__ = [
     "UsageError",
     "UserRanks",
     "__version__",
+    "backtest",
     "compare",
     "list_models",
     "list_presets",

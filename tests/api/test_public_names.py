@@ -7,6 +7,7 @@ import sys
 import bert4rec
 
 FUNCTIONS = {
+    "backtest",
     "compare",
     "list_models",
     "list_presets",
@@ -19,6 +20,7 @@ FUNCTIONS = {
     "tune",
 }
 CLASSES = {
+    "Backtest",
     "Comparison",
     "Contribution",
     "Dataset",
@@ -34,6 +36,7 @@ CLASSES = {
     "SequentialModel",
     "Setting",
     "SplitSpec",
+    "Trained",
     "TrainingHistory",
     "TrainingStatus",
     "Tuning",

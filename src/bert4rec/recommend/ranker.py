@@ -79,10 +79,16 @@ class Ranker:
             return float(self._popularity[number - 1]), [], None
         _, used = join([history]).newest(self.engine.max_history).flat()
         without = [np.delete(used, place) for place in range(len(used))]
-        queries = self._queries([used, *without])
+        queries = self._queries(join([used, *without]))
         whole, *lessened = queries @ self.engine.rows[number - 1] + self.engine.bias[number - 1]
         effects = [float(whole - score) for score in lessened]
         return float(whole), effects, self.engine.attention(used)
+
+    def scores(self, histories: Histories) -> Scores:
+        """The scores of all items for each history, [rows, V], by which `top` goes; popularity if it is empty."""
+        scores: Scores = self._queries(histories) @ self.engine.rows.T + self.engine.bias
+        scores[histories.lengths == 0] = self._popularity
+        return scores
 
     def _engine_top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
         numbers, scores = self.engine.top(histories, excluded, k)
@@ -116,7 +122,7 @@ class Ranker:
         if not questions:
             return []
         answers = []
-        queries = self._queries([question.history for question in questions])
+        queries = self._queries(join([question.history for question in questions]))
         for question, query in zip(questions, queries, strict=True):
             assert question.allow is not None
             candidates = np.setdiff1d(question.allow, question.exclude)
@@ -140,9 +146,9 @@ class Ranker:
     def _counts(self, numbers: Numbers) -> Scores:
         return self._popularity[numbers - 1]
 
-    def _queries(self, histories: Sequence[Numbers]) -> NDArray[np.float32]:
+    def _queries(self, histories: Histories) -> NDArray[np.float32]:
         """The query of each history, [rows, D]."""
-        recent = join(histories).newest(self.engine.max_history)
+        recent = histories.newest(self.engine.max_history)
         order = np.argsort(-recent.lengths, kind="stable")
         queries = np.empty((len(recent), self.engine.rows.shape[1]), np.float32)
         queries[order] = self.engine.queries(recent[order])
