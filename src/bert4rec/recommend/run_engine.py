@@ -11,6 +11,7 @@ from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Engine
 from bert4rec.recommend.known_users import UserScorer
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.attributes import Attributes
 from bert4rec.recommend.torch_engine import TorchEngine
 from bert4rec.training.device import Placement, place
 from bert4rec.training.run import Run
@@ -25,12 +26,14 @@ def open_recommender(path: Path, device: str) -> Recommender:
 def recommender_of(run: Run, device: str) -> Recommender:
     """The final model of a run."""
     run.verify()
+    items = run.path / "items.parquet"
     return Recommender(
         _engine(run, place(device)),
-        Catalogue.read_table(run.path / "items.parquet"),
+        Catalogue.read_table(items),
         name=run.plan.dataset_name,
         version=str(run.manifest["files"]["model.safetensors"]["sha256"])[:8],
         repeats=run.plan.repeats,
+        attributes=Attributes.of_table(items),
         find_dataset=run.dataset_for,
     )
 
