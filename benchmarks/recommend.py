@@ -33,6 +33,7 @@ from bert4rec.recommend.bulk import USERS_PER_PART, Request, recommend_file
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import by_rows
 from bert4rec.recommend.recommender import Question, Recommender
+from bert4rec.recommend.rules.rules import Rules
 from bert4rec.recommend.torch_engine import TorchEngine
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.training.device import Placement, place
@@ -101,7 +102,7 @@ def measure_gpu(shape: str, users: int = 200_000) -> Line:
         with TemporaryDirectory() as scratch:
             source = write_lists(many, Path(scratch) / "users.parquet")
             began = time.perf_counter()
-            recommend_file(recommender, Request(source, Path(scratch) / "out.parquet", k=K))
+            recommend_file(recommender, Request(source, Path(scratch) / "out.parquet", Rules(k=K)))
             speeds["file to file"] = users / (time.perf_counter() - began)
     return {**describe(shape, dataset.num_items, placement), "milliseconds": {}, "users_per_second": speeds}
 

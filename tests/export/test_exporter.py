@@ -24,6 +24,7 @@ from bert4rec.export.exporter import export_model, export_run, sample_users
 from bert4rec.models.gru4rec import GRU4Rec
 from bert4rec.recommend.onnx_engine import MANIFEST
 from bert4rec.recommend.recommender import Item, Recommender
+from bert4rec.recommend.rules.rules import Rules
 from bert4rec.settings.networks import GRUConfig
 from bert4rec.training.run import Run
 from tests.conftest import MakeDataset, log_of
@@ -105,7 +106,7 @@ def test_questions_of_all_kinds_are_answered_together_as_each_alone(pair: Pair) 
     ]
     histories = [[], *every_length()]
     asked = [
-        pair.onnx.question(history, **kinds[place % len(kinds)])  # type: ignore[arg-type]
+        pair.onnx.question(history, Rules(**kinds[place % len(kinds)]))  # type: ignore[arg-type]
         for place, history in enumerate(histories)
     ]
     together = pair.onnx.top([question for question, _ in asked])
@@ -153,6 +154,7 @@ def test_similar_items_are_the_same(pair: Pair) -> None:
 def test_an_exported_model_answers_without_torch_and_polars(pair: Pair) -> None:
     program = f"""
 import sys
+from bert4rec.recommend.rules.rules import Rules
 from bert4rec.recommend.recommender import Recommender
 recommender = Recommender.load({str(pair.folder)!r})
 recommender.recommend(["item-1"])

@@ -129,7 +129,8 @@ def test_only_the_newest_models_are_kept_and_the_one_in_service(store: Path, tmp
 
 
 def test_what_is_older_than_asked_for_does_not_count(shop: Dataset, store: Path, tmp_path: Path) -> None:
-    add(f"sqlite:///{store}", fashion(shop, *shop.items()["id"].head(2).to_list(), 1))
+    old, new = shop.items()["id"].head(2).to_list()
+    add(f"sqlite:///{store}", fashion(shop, old, new, 1))
     found = refresh(
         store,
         tmp_path / "production",

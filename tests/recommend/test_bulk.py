@@ -23,6 +23,7 @@ from bert4rec.recommend import bulk
 from bert4rec.recommend.bulk import Request, Tally, recommend_file
 from bert4rec.recommend.bulk_input import users_of
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.rules import Rules
 from tests.conftest import MakeDataset
 from tests.recommend.tiny import HighestFirst, highest_first
 
@@ -64,7 +65,7 @@ def expected(recommender: Recommender, k: int = 10) -> list[tuple[object, ...]]:
 
 
 def test_everybody_gets_what_they_would_get_alone(shop: Recommender, tmp_path: Path) -> None:
-    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", k=4)
+    request = Request(write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet", Rules(k=4))
     tally = recommend_file(shop, request)
     table = pl.read_parquet(request.target)
     assert table.columns == ["user", "rank", "item", "score", "fallback"]
@@ -91,8 +92,8 @@ def test_the_more_is_recommended_the_fewer_users_are_asked_at_a_time(
 ) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
     monkeypatch.setattr(bulk, "ANSWERS_PER_PART", 2 * len(IDS))
-    leave_parts(shop, Request(source, target, k=10**12))
-    assert recommend_file(shop, Request(source, target, k=10**12)).resumed == 2
+    leave_parts(shop, Request(source, target, Rules(k=10**12)))
+    assert recommend_file(shop, Request(source, target, Rules(k=10**12))).resumed == 2
     assert max(asked(shop)) <= 2
     assert pl.read_parquet(target).rows() == expected(shop, k=len(IDS))
     monkeypatch.setattr(bulk, "ANSWERS_PER_PART", 1)
@@ -185,7 +186,7 @@ def test_lists_and_logs_give_the_same_answers(
 def test_a_dataset_gives_all_its_users_with_all_they_did(make_dataset: MakeDataset, tmp_path: Path) -> None:
     dataset = make_dataset([[0, 1, 2], [2, 2, 4], [4, 3, 0, 1]])
     shop = highest_first(["item-4", "item-2", "item-3", "another"])
-    tally = recommend_file(shop, Request(dataset.folder, tmp_path / "out.parquet", k=1))
+    tally = recommend_file(shop, Request(dataset.folder, tmp_path / "out.parquet", Rules(k=1)))
     assert tally == Tally(users=3, unknown=4, fallbacks=0, resumed=0)
     rows = pl.read_parquet(tmp_path / "out.parquet").rows()
     histories = [["item-2"], ["item-2", "item-2", "item-4"], ["item-4", "item-3"]]
@@ -209,7 +210,7 @@ def test_whole_numbers_come_out_as_they_went_in(tmp_path: Path) -> None:
     shop = highest_first(["10", "20", "30"], whole_numbers=True)
     lists = pl.DataFrame({"user": [7, 8], "items": [[10.0, None], [30.0]]})
     lists.write_parquet(tmp_path / "in.parquet")
-    recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.parquet", k=1))
+    recommend_file(shop, Request(tmp_path / "in.parquet", tmp_path / "out.parquet", Rules(k=1)))
     table = pl.read_parquet(tmp_path / "out.parquet")
     assert table.select("user", "item").rows() == [(7, 30), (8, 20)]
 
@@ -251,7 +252,9 @@ def test_missing_and_unknown_items_leave_everything_else_where_it_was(
 def test_lists_of_numbers_in_json_lines_are_read_in_parts(tmp_path: Path) -> None:
     shop = highest_first(["10", "20", "30"], whole_numbers=True)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"user": {n}, "items": [{n}0]}}\n' for n in (1, 2, 3)))
-    tally = recommend_file(shop, Request(tmp_path / "in.jsonl", tmp_path / "out.csv", k=1, users_per_part=2))
+    tally = recommend_file(
+        shop, Request(tmp_path / "in.jsonl", tmp_path / "out.csv", Rules(k=1), users_per_part=2)
+    )
     assert (tally.users, tally.unknown) == (3, 0)
     assert pl.read_csv(tmp_path / "out.csv")["item"].to_list() == [30, 30, 20]
 
@@ -298,7 +301,7 @@ def test_a_column_of_records_is_passed_over(shop: Recommender, tmp_path: Path) -
 
 def test_seen_items_may_be_recommended_again(shop: Recommender, tmp_path: Path) -> None:
     source = write_lists(tmp_path / "in.parquet")
-    recommend_file(shop, Request(source, tmp_path / "out.parquet", k=1, exclude_seen=False))
+    recommend_file(shop, Request(source, tmp_path / "out.parquet", Rules(k=1, exclude_seen=False)))
     assert pl.read_parquet(tmp_path / "out.parquet")["item"].to_list()[1] == "item-8"
 
 
@@ -379,20 +382,26 @@ def leave_parts(shop: Recommender, request: Request) -> None:
 
 def test_parts_of_another_request_are_not_mixed_in(shop: Recommender, tmp_path: Path) -> None:
     source, target = write_lists(tmp_path / "in.parquet"), tmp_path / "out.parquet"
-    leave_parts(shop, Request(source, target, k=3, users_per_part=2))
-    others: list[dict[str, Any]] = [{"k": 4}, {"exclude_seen": False}, {"allow": IDS}, {"deny": ["item-1"]}]
+    leave_parts(shop, Request(source, target, Rules(k=3), users_per_part=2))
+    others: list[dict[str, Any]] = [
+        {"k": 4},
+        {"exclude_seen": False},
+        {"allow": IDS},
+        {"deny": ["item-1"]},
+        {"diversity": 0.5},
+    ]
     for each in others:
-        other = Request(source, target, **{"k": 3, "users_per_part": 2, **each})
+        other = Request(source, target, Rules(**{"k": 3, **each}), users_per_part=2)
         with pytest.raises(UsageError, match="another request"):
             recommend_file(shop, other)
     other_model = highest_first(IDS)
     other_model.version = "2"
     with pytest.raises(UsageError, match="another request"):
-        recommend_file(other_model, Request(source, target, k=3, users_per_part=2))
+        recommend_file(other_model, Request(source, target, Rules(k=3), users_per_part=2))
     os.utime(source, ns=(0, 0))
     with pytest.raises(UsageError, match="another request"):
-        recommend_file(shop, Request(source, target, k=3, users_per_part=2))
-    assert recommend_file(shop, Request(source, target, k=4), overwrite=True).resumed == 0
+        recommend_file(shop, Request(source, target, Rules(k=3), users_per_part=2))
+    assert recommend_file(shop, Request(source, target, Rules(k=4)), overwrite=True).resumed == 0
     assert pl.read_parquet(target).rows() == expected(shop, k=4)
 
 

@@ -25,6 +25,7 @@ from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import OnnxEngine
 from bert4rec.recommend.quantised import BLOCK, Places
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.subset import Subset
 from bert4rec.settings.networks import ModelConfig
 
 OPSET, IR_VERSION = 20, 10
@@ -58,10 +59,10 @@ class Pair:
         exact_top = self.quantised._best_of
 
         def counted(
-            query: NDArray[np.float32], places: Places, excluded: Numbers, k: int
+            query: NDArray[np.float32], places: Places, excluded: Numbers, k: int, subset: Subset | None
         ) -> tuple[Numbers, Scores]:
             self.scored.append(len(places))
-            return exact_top(query, places, excluded, k)
+            return exact_top(query, places, excluded, k, subset)
 
         self.quantised._search._exact_top = counted
 

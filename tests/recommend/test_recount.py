@@ -19,6 +19,7 @@ from bert4rec.export.exporter import export_run
 from bert4rec.recommend.bulk import Request, recommend_file
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.rules import Rules
 from bert4rec.service.app import create_app
 from bert4rec.training.run import Run
 from tests.conftest import MakeDataset, log_of
@@ -52,7 +53,7 @@ def answers_from_a_file(model: Path, dataset: Dataset) -> list[list[Id]]:
         model.parent / f"{model.name}-answers.parquet",
     )
     asked.write_parquet(source)
-    recommend_file(Recommender.load(model), Request(source, target, k=ITEMS), overwrite=True)
+    recommend_file(Recommender.load(model), Request(source, target, Rules(k=ITEMS)), overwrite=True)
     found = pl.read_parquet(target).group_by("user", maintain_order=True).agg("item")
     return found["item"].to_list()
 

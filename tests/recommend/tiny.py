@@ -15,6 +15,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.subset import Subset
 from bert4rec.settings.config import make_config
 from bert4rec.training.checkpoint import save_tensors
 from bert4rec.training.run import MANIFEST, SCHEMA, Plan, Run
@@ -60,9 +61,11 @@ class HighestFirst:
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         return histories.lengths[:, None].astype(np.float32)
 
-    def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def top(
+        self, histories: Histories, excluded: Histories, k: int, subset: Subset | None = None
+    ) -> tuple[Numbers, Scores]:
         self.asked.append(len(histories))
-        scores = self.queries(histories) @ self.rows.T
+        scores = self.queries(histories) @ self.rows.T + (subset.bias(self.bias) if subset else self.bias)
         rows, items = excluded.flat()
         scores[rows, items - 1] = -np.inf
         best = np.argsort(-scores, axis=1)[:, :k]

@@ -199,7 +199,12 @@ def train(
 
 
 def load(
-    model: "Run | str | Path", *, device: str = "auto", threads: int = 1, quantised: bool = True
+    model: "Run | str | Path",
+    *,
+    device: str = "auto",
+    threads: int = 1,
+    quantised: bool = True,
+    force: bool = False,
 ) -> "Recommender":
     """Load a model to recommend with.
 
@@ -214,12 +219,13 @@ def load(
     quantised
         Of an exported model: whether to search 100,000 items and more by vectors of whole numbers first. The answers
         are the same; False takes several times as long and a quarter less memory.
+    force
+        Of an exported model: load it even if it recommends the same to everybody.
     """
-    from bert4rec.recommend.onnx_engine import refuse_options_of_exported
-    from bert4rec.recommend.recommender import Recommender
+    from bert4rec.recommend.opening import open_folder, refuse_options_of_exported
 
     if isinstance(model, str | Path):
-        return Recommender.load(model, device=device, threads=threads, quantised=quantised)
+        return open_folder(Path(model), device=device, threads=threads, quantised=quantised, force=force)
     from bert4rec.training.run import Run
 
     if not isinstance(model, Run):
@@ -227,7 +233,7 @@ def load(
             "`model` must be a run, its folder or the folder of an exported model; found "
             f"{type(model).__name__}."
         )
-    refuse_options_of_exported(threads=threads, quantised=quantised)
+    refuse_options_of_exported(threads=threads, quantised=quantised, force=force)
     require_torch()
     from bert4rec.recommend.run_engine import recommender_of
 

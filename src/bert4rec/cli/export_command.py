@@ -24,6 +24,7 @@ def export_command(
     samples: Flag = False,
     data: Path | None = None,
     overwrite: Flag = False,
+    force: Flag = False,
     json: Flag = False,
 ) -> None:
     """Write the final model of a run as a folder that ONNX Runtime serves without torch.
@@ -46,6 +47,8 @@ def export_command(
         The dataset to verify on and to take samples from, if it has moved since the training.
     overwrite
         Replace the folder if it exists.
+    force
+        Export a model even if it recommends the same to everybody.
     json
         Print what was verified as JSON.
     """
@@ -62,6 +65,7 @@ def export_command(
         samples=samples,
         dataset=data,
         overwrite=overwrite,
+        force=force,
         callback=_print_json if json else _print,
     )
     say(f"Wrote {output}. Serve it with: {this_command()} serve {output}")

@@ -36,6 +36,8 @@ def recommend_command(
     exclude_seen: bool | None = None,
     allow: str | None = None,
     deny: str | None = None,
+    where: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    diversity: float = 0.0,
     data: Path | None = None,
     user_col: str | None = None,
     item_col: str | None = None,
@@ -46,6 +48,7 @@ def recommend_command(
     device: str = "auto",
     threads: int = 1,
     quantised: bool = True,
+    force: Flag = False,
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -76,6 +79,12 @@ def recommend_command(
         Recommend nothing but these item ids, separated by commas.
     deny
         Never recommend these item ids, separated by commas.
+    where
+        Recommend nothing but items with this attribute, such as category=tea,coffee (one of them), category!=tea,
+        'price<20' or 'price>=5'; can be repeated, and all conditions must hold. Attributes are the columns of
+        `prepare --items`.
+    diversity
+        From 0, the best items by score, to 1, items that differ as much as possible from those above them.
     data
         With --user: the dataset, if it is not where the run was trained from.
     user_col
@@ -97,16 +106,19 @@ def recommend_command(
     quantised
         Of an exported model: search 100,000 items and more by vectors of whole numbers first. The answers are the same;
         --no-quantised takes several times as long and a quarter less memory.
+    force
+        Use an exported model even if it recommends the same to everybody.
     overwrite
         Replace the output, or the parts of another request.
     json
         Print the recommendations as JSON.
     """
-    from bert4rec.recommend.ids import check_k
+    from bert4rec.recommend.rules.rules import Rules
+    from bert4rec.recommend.rules.where import read_where
 
     if sum(given is not None for given in (history, user, source)) != 1:
         raise UsageError("One of --history, --user and --input is required.")
-    check_k(k)
+    Rules(k, diversity=diversity)  # before anything is loaded
     if (source is None) != (output is None):
         raise UsageError("--input requires --output." if output is None else "--output requires --input.")
     if source is not None and json:
@@ -126,7 +138,9 @@ def recommend_command(
         try:
             with progress("Recommending", "users") as report:
                 with loading():
-                    recommender = load(model, device=device, threads=threads, quantised=quantised)
+                    recommender = load(
+                        model, device=device, threads=threads, quantised=quantised, force=force
+                    )
                 tally = recommender.recommend_file(
                     source,
                     output,
@@ -140,6 +154,8 @@ def recommend_command(
                     exclude_seen=exclude_seen,
                     allow=_ids(allow),
                     deny=_ids(deny),
+                    where=read_where(where, recommender.filters.attributes),
+                    diversity=diversity,
                     overwrite=overwrite,
                     progress=False,
                     callback=report,
@@ -151,15 +167,31 @@ def recommend_command(
         _print_tally(tally, output, recommender.catalogue)
         return
     with loading():
-        recommender = load(model, device=device, threads=threads, quantised=quantised)
+        recommender = load(model, device=device, threads=threads, quantised=quantised, force=force)
     allowed, denied = _ids(allow), _ids(deny)
+    filtered = read_where(where, recommender.filters.attributes)
     if user is not None:
         found = recommender.recommend_user(
-            user, k, dataset=data, exclude_seen=exclude_seen, allow=allowed, deny=denied
+            user,
+            k,
+            dataset=data,
+            exclude_seen=exclude_seen,
+            allow=allowed,
+            deny=denied,
+            where=filtered,
+            diversity=diversity,
         )
     else:
         items = _ids(history) or []
-        found = recommender.recommend(items, k, exclude_seen=exclude_seen, allow=allowed, deny=denied)
+        found = recommender.recommend(
+            items,
+            k,
+            exclude_seen=exclude_seen,
+            allow=allowed,
+            deny=denied,
+            where=filtered,
+            diversity=diversity,
+        )
         if items and found.fallback:
             raise _nothing_known(items, recommender.catalogue)
     _say_if_too_many(k, recommender.catalogue)

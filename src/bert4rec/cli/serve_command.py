@@ -23,6 +23,7 @@ def serve_command(
     workers: int = 1,
     threads: int = 1,
     quantised: bool = True,
+    force: Flag = False,
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
     allow_host: Annotated[tuple[str, ...], Parameter(negative=())] = (),
@@ -59,6 +60,8 @@ def serve_command(
     quantised
         Search 100,000 items and more by vectors of whole numbers first. The answers are the same; --no-quantised takes
         several times as long and a quarter less memory.
+    force
+        Serve a model even if it recommends the same to everybody; so with models that --watch finds.
     store
         Where users' events are stored: sqlite:///history.db (in this folder), sqlite:////var/lib/history.db
         (absolute) or postgresql://user:password@host/database.
@@ -101,6 +104,7 @@ def serve_command(
             workers=workers,
             threads=threads,
             quantised=quantised,
+            force=force,
             store=store,
             api_key_file=api_key_file,
             allow_host=allow_host,

@@ -30,6 +30,11 @@ from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.onnx_engine import MANIFEST, SCHEMA
+from bert4rec.recommend.rules.attributes import FILE as ATTRIBUTES
+from bert4rec.recommend.rules.attributes import NO_ATTRIBUTES, Attributes
+from bert4rec.recommend.rules.degenerate import refuse_degenerate
+from bert4rec.recommend.torch_engine import TorchEngine
+from bert4rec.training.device import Placement
 from bert4rec.training.run import Run
 
 if TYPE_CHECKING:
@@ -54,12 +59,18 @@ def export_run(
     int8: bool = False,
     sampled_from: Dataset | None = None,
     overwrite: bool = False,
+    force: bool = False,
 ) -> None:
     """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
+    model, items = run.load_model("final", torch.device("cpu")), run.path / "items.parquet"
+    catalogue = Catalogue.read_table(items)
+    if not force:
+        refuse_degenerate(TorchEngine(model, Placement(torch.device("cpu"), None)), catalogue.counts)
     export_model(
-        run.load_model("final", torch.device("cpu")),
-        Catalogue.read_table(run.path / "items.parquet"),
+        model,
+        catalogue,
         target,
+        attributes=Attributes.of_table(items),
         name=run.plan.dataset_name,
         repeats=run.plan.repeats,
         int8=int8,
@@ -91,6 +102,7 @@ def export_model(
     name: str,
     repeats: Repeats = "exclude",
     int8: bool = False,
+    attributes: Attributes = NO_ATTRIBUTES,
     samples: Sequence[Mapping[str, Any]] = (),
     with_attention: bool = True,
     trained: Trained | None = None,
@@ -115,6 +127,7 @@ def export_model(
         known[[number - 1 for number in untrained]] = -np.inf
         np.save(folder / "bias.npy", known)
         catalogue.write(folder / "catalogue.json")
+        attributes.write(folder / ATTRIBUTES)
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
         for file_name, graph in _graphs(model, int8=int8, with_attention=with_attention):

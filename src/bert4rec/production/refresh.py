@@ -14,7 +14,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -88,7 +88,7 @@ def refresh(
     model: str | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
-    settings: tuple[str, ...] | dict[str, object] = (),
+    settings: Mapping[str, object] | Iterable[str] = (),
     minutes: float | None = None,
     seed: int | None = None,
     device: str = "auto",
@@ -130,7 +130,8 @@ def refresh(
         raise UsageError(f"`keep` must be at least 1; found {keep}.")
     require_torch()
     require_exporters()
-    training: dict[str, Any] = {"model": model, "preset": preset, "settings": settings}
+    given = dict(settings) if isinstance(settings, Mapping) else tuple(settings)
+    training: dict[str, Any] = {"model": model, "preset": preset, "settings": given}
     training |= {"config": None if config is None else str(config), "minutes": minutes, "seed": seed}
     request = Request(
         str(source),

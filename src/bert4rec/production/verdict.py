@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert4rec.api.backtests import rank_by_ids
+from bert4rec.api.backtest import rank_by_ids
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import Targets, make_split
 from bert4rec.evaluation.judge import load_ranks

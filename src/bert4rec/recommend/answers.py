@@ -1,6 +1,6 @@
 """What a recommender is asked and what it answers: original ids in, original ids out."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 from uuid import UUID
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bert4rec.frames import Tabular
 from bert4rec.recommend.catalogue import Catalogue, Id
 from bert4rec.recommend.engine import Numbers, Scores
+from bert4rec.recommend.rules.subset import Subset
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +37,17 @@ class Question:
     """Never recommended."""
     allow: Numbers | None = None
     """If given, nothing else is recommended."""
+    subset: Subset | None = None
+    """The same, by a filter."""
+    diversity: float = 0.0
+    """From 0, by score alone, to 1."""
+
+    @property
+    def candidates(self) -> Numbers | None:
+        """What may be recommended by `allow` and the filter; None: all items."""
+        if self.subset is None:
+            return self.allow
+        return self.subset.numbers if self.allow is None else self.allow[self.subset.mask[self.allow - 1]]
 
 
 @dataclass(
@@ -161,6 +173,24 @@ def items_of(catalogue: Catalogue, numbers: Numbers, scores: Scores) -> list[Ite
         Item(catalogue.id_of(number), catalogue.title_of(number), score)
         for number, score in zip(numbers.tolist(), scores.tolist(), strict=True)
     ]
+
+
+def explanation_of(
+    catalogue: Catalogue,
+    scored: tuple[int, float],
+    history: Numbers,
+    effects: Sequence[float],
+    attention: NDArray[np.float32] | None,
+    unknown: list[Id],
+) -> Explanation:
+    """Why an item, given by its number and score, got that score: the effect of each action looked at, the newest."""
+    (item,) = items_of(catalogue, *map(np.array, zip(scored, strict=True)))
+    used = history[len(history) - len(effects) :].tolist()
+    contributions = [
+        Contribution(catalogue.id_of(number), catalogue.title_of(number), effect)
+        for number, effect in zip(used, effects, strict=True)
+    ]
+    return Explanation(item, contributions, attention, unknown, None if len(history) else POPULAR)
 
 
 def table_of(

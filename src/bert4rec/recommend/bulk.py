@@ -10,10 +10,10 @@ whatever ended the first. The folder is locked meanwhile: two calls never write 
 import json
 import logging
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
 from glob import escape
 from operator import add
 from pathlib import Path
@@ -34,6 +34,7 @@ from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.ranker import NOTHING
+from bert4rec.recommend.rules.rules import Rules
 
 if TYPE_CHECKING:
     from bert4rec.recommend.recommender import Recommender
@@ -52,13 +53,7 @@ class Request:
 
     source: Path
     target: Path
-    k: int = 10
-    exclude_seen: bool | None = None
-    """Whether to leave out items of the history; None: as the dataset was prepared."""
-    allow: Collection[object] | None = None
-    """Recommend nothing but these items."""
-    deny: Collection[object] = ()
-    """Never recommend these items."""
+    rules: Rules = field(default_factory=Rules)
     columns: ColumnRequest = ColumnRequest()
     hints: Hints = Hints()
     users_per_part: int = USERS_PER_PART
@@ -69,7 +64,7 @@ class Request:
         return self.target.with_name(f"{self.target.name}.parts")
 
     def leaves_out_seen(self, recommender: "Recommender") -> bool:
-        return recommender.exclude_seen if self.exclude_seen is None else self.exclude_seen
+        return self.rules.leave_out_seen(by_default=recommender.exclude_seen)
 
     def check_target(self, *, overwrite: bool) -> None:
         """Refuse a target that cannot be written before any long work."""
@@ -94,21 +89,19 @@ class Request:
 
     def per_part(self, recommender: "Recommender") -> int:
         """How many users are answered at a time."""
-        return min(self.users_per_part, _most_users(recommender, self.k))
+        return min(self.users_per_part, _most_users(recommender, self.rules.k))
 
     def fingerprint(self, recommender: "Recommender") -> dict[str, Any]:
         """Everything that decides the content of the parts."""
-        chosen = {"allow": self.allow, "deny": self.deny or None}
         return {
             "model": recommender.version,
             "input": [list(facts) for facts in input_facts(self.source)],
-            "k": self.k,
+            "k": self.rules.k,
             "exclude_seen": self.leaves_out_seen(recommender),
             "columns": vars(self.columns),
             "hints": vars(self.hints),
             "users_per_part": self.per_part(recommender),
-            # Left out if not given, as in the notes of earlier versions.
-            **{name: sorted(map(str, ids)) for name, ids in chosen.items() if ids is not None},
+            **self.rules.facts(),
         }
 
 
@@ -205,19 +198,20 @@ def _top(
     if len(question.exclude):
         excluded = excluded.followed_by(question.exclude)
     if recommender.user_scorer is not None and users.places is not None:
-        return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.allow)
-    if question.allow is None:
-        return recommender.ranker.top_rows(histories, excluded, question.k)
+        return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.candidates)
+    ranker = recommender.ranker
+    if not ranker.is_about_few(question):
+        return ranker.top_rows(histories, excluded, question.k, question.subset, question.diversity)
     asked = [
-        Question(
-            histories[row : row + 1].flat()[1], question.k, excluded[row : row + 1].flat()[1], question.allow
+        replace(question, history=history.flat()[1], exclude=left_out.flat()[1])
+        for history, left_out in (
+            (histories[row : row + 1], excluded[row : row + 1]) for row in range(len(histories))
         )
-        for row in range(len(histories))
     ]
     width = min(question.k, len(recommender.catalogue))
     numbers = np.zeros((len(asked), width), np.int32)
     scores = np.full((len(asked), width), -np.inf, np.float32)
-    for row, (best, best_scores) in enumerate(recommender.ranker.top(asked)):
+    for row, (best, best_scores) in enumerate(ranker.top(asked)):
         numbers[row, : len(best)], scores[row, : len(best)] = best, best_scores
     return numbers, scores
 
@@ -231,9 +225,7 @@ def recommend_file(
 ) -> Tally:
     """Write `request.target`, which is complete or absent. Continues where an earlier call was interrupted."""
     request.check_target(overwrite=overwrite)
-    question, unknown = recommender.question(
-        (), request.k, exclude_seen=request.exclude_seen, allow=request.allow, deny=request.deny
-    )
+    question, unknown = recommender.question((), request.rules)
     tally = Tally(unknown_options=tuple(unknown))
     with request.held():
         _clear_away(request)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.histories import Histories
+from bert4rec.recommend.rules.subset import Subset
 
 Numbers = NDArray[np.int32]
 Scores = NDArray[np.float32]
@@ -29,10 +30,12 @@ class Engine(Protocol):
         """The query of each history, [B, D]."""
         ...
 
-    def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def top(
+        self, histories: Histories, excluded: Histories, k: int, subset: Subset | None = None
+    ) -> tuple[Numbers, Scores]:
         """The k best items of each history, [B, k], less its row of `excluded`; k is at most V.
 
-        Where fewer items remain, the rest of the row has score -inf.
+        If there is a `subset`, nothing else is found. Where fewer items remain, the rest of the row has score -inf.
         """
         ...
 

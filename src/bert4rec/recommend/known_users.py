@@ -66,7 +66,7 @@ class UserScorer:
     def best(self, user: int, question: Question) -> tuple[Numbers, Scores]:
         """The best numbers and their scores for one user, best first; at most k."""
         seen, excluded = join([question.history]), join([question.exclude])
-        (numbers,), (scores,) = self.top(np.array([user]), seen, excluded, question.k, question.allow)
+        (numbers,), (scores,) = self.top(np.array([user]), seen, excluded, question.k, question.candidates)
         found = np.count_nonzero(numbers)
         return numbers[:found], scores[:found]
 

@@ -8,6 +8,7 @@ attention.onnx   history [1, L] → how much the asked place looks at what, [lay
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
 bias.npy         [V]; -inf for items that the model was never trained on, which are unknown to it
 catalogue.json   ids, titles and counts of the items
+attributes.npz   the other columns of the table of items, for filters; only if there are some
 samples.json     histories of a few users for the service's page; only if requested
 """
 
@@ -26,6 +27,7 @@ from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.recommend.quantised import QuantisedSearch
+from bert4rec.recommend.rules.subset import Subset
 
 MANIFEST = "model.json"
 SCHEMA = 1
@@ -59,12 +61,17 @@ class OnnxEngine:
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])
 
-    def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def top(
+        self, histories: Histories, excluded: Histories, k: int, subset: Subset | None = None
+    ) -> tuple[Numbers, Scores]:
         if len(histories) == 1:
-            return self._best(self._encode(histories), excluded, k)
+            return self._best(self._encode(histories), excluded, k, subset)
         queries = self.queries(histories)
         rows_at_once = _ROWS_AT_LEAST * max(1, _SCORES_AT_ONCE // (_ROWS_AT_LEAST * len(self.bias)))
-        found = [self._best(queries[rows], excluded[rows], k) for rows in by_rows(len(queries), rows_at_once)]
+        found = [
+            self._best(queries[rows], excluded[rows], k, subset)
+            for rows in by_rows(len(queries), rows_at_once)
+        ]
         numbers, scores = map(np.concatenate, zip(*found, strict=True))
         return numbers, scores
 
@@ -74,10 +81,12 @@ class OnnxEngine:
         queries: NDArray[np.float32] = self._encoder.run(["query"], asked)[0]
         return queries
 
-    def _best(self, queries: NDArray[np.float32], excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def _best(
+        self, queries: NDArray[np.float32], excluded: Histories, k: int, subset: Subset | None
+    ) -> tuple[Numbers, Scores]:
         if self._search is None or (len(queries) >= _MANY_ROWS and len(self.bias) <= _FEW_ITEMS):
-            return self._best_of_all(queries, excluded, k)
-        found = list(self._search.top(queries, excluded, k))
+            return self._best_of_all(queries, excluded, k, subset)
+        found = list(self._search.top(queries, excluded, k, subset))
         left = np.array([row for row, best in enumerate(found) if best is None], np.int64)
         numbers = np.empty((len(queries), k), np.int32)
         scores = np.empty((len(queries), k), np.float32)
@@ -85,23 +94,31 @@ class OnnxEngine:
             if best is not None:
                 numbers[row], scores[row] = best
         if len(left):
-            numbers[left], scores[left] = self._best_of_all(queries[left], excluded[left], k)
+            numbers[left], scores[left] = self._best_of_all(queries[left], excluded[left], k, subset)
         return numbers, scores
 
     def _best_of_all(
-        self, queries: NDArray[np.float32], excluded: Histories, k: int
+        self, queries: NDArray[np.float32], excluded: Histories, k: int, subset: Subset | None
     ) -> tuple[Numbers, Scores]:
-        return self._head_top(queries, self.rows, self.bias, _places(excluded), k)
+        return self._head_top(queries, self.rows, self._bias(subset), _places(excluded), k)
 
     def _best_of(
-        self, query: NDArray[np.float32], places: NDArray[np.int64], excluded: Numbers, k: int
+        self,
+        query: NDArray[np.float32],
+        places: NDArray[np.int64],
+        excluded: Numbers,
+        k: int,
+        subset: Subset | None,
     ) -> tuple[Numbers, Scores]:
         """The best of some items alone, which are given by their places in ascending order."""
         struck_out = np.flatnonzero(np.isin(places, excluded - 1))
         columns = np.stack([np.zeros_like(struck_out), struck_out], axis=1)
-        rows, bias = self.rows.take(places, axis=0), self.bias.take(places)
+        rows, bias = self.rows.take(places, axis=0), self._bias(subset).take(places)
         numbers, scores = self._head_top(query, rows, bias, columns, k)
         return places[numbers - 1].astype(np.int32) + np.int32(1), scores
+
+    def _bias(self, subset: Subset | None) -> NDArray[np.float32]:
+        return self.bias if subset is None else subset.bias(self.bias)
 
     def _head_top(
         self,
@@ -121,13 +138,6 @@ class OnnxEngine:
         asked = {"history": history[None].astype(np.int64)}
         weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
         return weights
-
-
-def refuse_options_of_exported(*, threads: int, quantised: bool) -> None:
-    """Of a run, torch uses the processors as it is set, and always scores all items."""
-    for name, is_usual in (("threads", threads == 1), ("quantised", quantised)):
-        if not is_usual:
-            raise UsageError(f"`{name}` applies to exported models only.")
 
 
 def is_exported(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.histories import Histories
 from bert4rec.recommend.engine import Numbers, Scores, by_rows
+from bert4rec.recommend.rules.subset import Subset
 
 BLOCK = 16
 """Items with one bound. Whole blocks are scored: ONNX Runtime multiplies four rows at a time, and a row that is left
@@ -33,8 +34,8 @@ _SMALLEST, _LARGEST = 1e-10, 1e10
 
 Queries = NDArray[np.float32]
 Places = NDArray[np.int64]
-ExactTop = Callable[[Queries, Places, Numbers, int], tuple[Numbers, Scores]]
-"""Query [1, D], ascending places of items, excluded numbers, k → the k best of these items [1, k]."""
+ExactTop = Callable[[Queries, Places, Numbers, int, Subset | None], tuple[Numbers, Scores]]
+"""Query [1, D], ascending places of items, excluded numbers, k, filter → the k best of these items [1, k]."""
 
 
 class QuantisedSearch:
@@ -45,8 +46,11 @@ class QuantisedSearch:
         self._bias_unit = float(session.get_modelmeta().custom_metadata_map["bias_unit"])
         self._most_blocks = int(_MOST_SCORED * num_items / BLOCK)
 
-    def top(self, queries: Queries, excluded: Histories, k: int) -> Iterator[tuple[Numbers, Scores] | None]:
+    def top(
+        self, queries: Queries, excluded: Histories, k: int, subset: Subset | None = None
+    ) -> Iterator[tuple[Numbers, Scores] | None]:
         """The k best items of each query less its `excluded`, [k]; None if too many may be among them."""
+        empty = None if subset is None else ~subset.in_blocks(BLOCK)
         for rows in by_rows(len(queries), _QUERIES_AT_ONCE):
             struck_out = [excluded.items[first:last] for first, last in _limits(excluded[rows])]
             # Even if each excluded item is the best of its block, these blocks hold k others that look best.
@@ -56,8 +60,12 @@ class QuantisedSearch:
                 yield from (None for _ in struck_out)
                 continue
             bounds, best = self._bounds(queries[rows], look_best)
+            if empty is not None:
+                # A block's bound is that of all its items: for those of the filter it holds, too.
+                bounds[:, empty] = -np.inf
+                best = np.argpartition(-bounds, look_best - 1, axis=1)[:, :look_best]
             for query, *found in zip(queries[rows, None], bounds, best, struck_out, strict=True):
-                yield self._settle(query, *found, k=k)
+                yield self._settle(query, *found, k=k, subset=subset)
 
     def _bounds(self, queries: Queries, look_best: int) -> tuple[NDArray[np.float32], Places]:
         """How high an item of each block can score, [B, blocks], and the blocks that look best, [B, look_best]."""
@@ -77,14 +85,21 @@ class QuantisedSearch:
         return bounds, best
 
     def _settle(
-        self, query: Queries, bounds: NDArray[np.float32], best: Places, excluded: Numbers, *, k: int
+        self,
+        query: Queries,
+        bounds: NDArray[np.float32],
+        best: Places,
+        excluded: Numbers,
+        *,
+        k: int,
+        subset: Subset | None,
     ) -> tuple[Numbers, Scores] | None:
-        _, scores = self._exact_top(query, self._places(np.sort(best)), excluded, k)
+        _, scores = self._exact_top(query, self._places(np.sort(best)), excluded, k, subset)
         floor = scores[0, -1]
         blocks = np.flatnonzero(~(bounds < floor))  # a bound that is not a number proves nothing
         if len(blocks) > self._most_blocks:
             return None
-        numbers, scores = self._exact_top(query, self._places(blocks), excluded, k)
+        numbers, scores = self._exact_top(query, self._places(blocks), excluded, k, subset)
         return numbers[0], scores[0]
 
     def _places(self, blocks: Places) -> Places:

@@ -1,8 +1,9 @@
 """The best items for histories, in item numbers alone; `Recommender` translates them from and to ids."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,12 @@ from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.answers import Question
 from bert4rec.recommend.engine import Engine, Numbers, Scores
+from bert4rec.recommend.rules.diversity import diversify, pool_size
+from bert4rec.recommend.rules.subset import Subset
 
-NOTHING = np.empty(0, np.int32)
+NOTHING, NO_SCORES = np.empty(0, np.int32), np.empty(0, np.float32)
+_FEW = 1 / 16
+"""The share of the catalogue up to which only the items that may be recommended are scored, one by one."""
 
 
 class Ranker:
@@ -28,16 +33,56 @@ class Ranker:
 
     def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
         """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""
-        among_all = iter(self._best([each for each in questions if each.allow is None]))
-        among_allowed = iter(self._best_allowed([each for each in questions if each.allow is not None]))
-        return [next(among_all if each.allow is None else among_allowed) for each in questions]
+        if not any(question.diversity for question in questions):
+            return self._top(questions)
+        pools = self._top(
+            [replace(each, k=pool_size(each.k)) if each.diversity else each for each in questions]
+        )
+        return [
+            self._diverse(question, *found) if question.diversity else found
+            for question, found in zip(questions, pools, strict=True)
+        ]
 
-    def top_rows(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def _top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """As `top`, by score alone. Questions about the same items are answered together."""
+        alike: dict[Subset | Literal["few"] | None, list[int]] = {}
+        for place, question in enumerate(questions):
+            alike.setdefault("few" if self.is_about_few(question) else question.subset, []).append(place)
+        found: list[tuple[Numbers, Scores]] = [(NOTHING, NO_SCORES)] * len(questions)
+        for which, places in alike.items():
+            some = [questions[place] for place in places]
+            best = self._best_of_few(some) if which == "few" else self._best(some, which)
+            for place, each in zip(places, best, strict=True):
+                found[place] = each
+        return found
+
+    def is_about_few(self, question: Question) -> bool:
+        """Whether so few items may be recommended that they are scored one by one."""
+        if question.allow is not None:
+            return True
+        return question.subset is not None and question.subset.count <= _FEW * len(self._popularity)
+
+    def _diverse(self, question: Question, numbers: Numbers, scores: Scores) -> tuple[Numbers, Scores]:
+        rows = self.engine.rows
+        found = diversify(numbers[None], scores[None], rows, question.k, question.diversity)
+        return found[0][0], found[1][0]
+
+    def top_rows(
+        self,
+        histories: Histories,
+        excluded: Histories,
+        k: int,
+        subset: Subset | None = None,
+        diversity: float = 0.0,
+    ) -> tuple[Numbers, Scores]:
         """As `top`, for many histories at once: tables [rows, k], filled up with number 0 and score -inf.
 
         They have no more columns than there are items. `excluded` has for each history the numbers never to be
-        recommended.
+        recommended; nothing outside `subset` is.
         """
+        if diversity:
+            pools = self.top_rows(histories, excluded, pool_size(k), subset)
+            return diversify(*pools, self.engine.rows, k, diversity)
         k = min(k, len(self._popularity))
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
@@ -46,32 +91,40 @@ class Ranker:
         warm, is_cold = np.flatnonzero(histories.lengths), histories.lengths == 0
         rows = warm[np.argsort(-recent.lengths[warm], kind="stable")]
         if len(rows):
-            found, best = self._engine_top(recent[rows], excluded[rows], k)
+            found, best = self._engine_top(recent[rows], excluded[rows], k, subset)
             numbers[rows], scores[rows] = np.where(best > -np.inf, found, 0), best
         alike = np.flatnonzero(is_cold & (excluded.lengths == 0))
-        popular, counts = self._popular(NOTHING, k)
-        numbers[alike, : len(popular)], scores[alike, : len(popular)] = popular, counts
-        for row in np.flatnonzero(is_cold & (excluded.lengths > 0)):
-            popular, counts = self._popular(excluded[row : row + 1].flat()[1], k)
-            numbers[row, : len(popular)], scores[row, : len(popular)] = popular, counts
+        others = np.flatnonzero(is_cold & (excluded.lengths > 0))
+        for rows in (alike, *others[:, None]):
+            left_out = excluded[rows[:1]].flat()[1]
+            popular, counts = self._popular(left_out, k, subset)
+            numbers[rows, : len(popular)], scores[rows, : len(popular)] = popular, counts
         return numbers, scores
 
-    def similar(self, number: int, k: int) -> tuple[Numbers, Scores]:
-        """The items whose vectors point most nearly in the same direction, and the cosines."""
+    def similar(
+        self, number: int, k: int, candidates: Numbers | None = None, exclude: Numbers = NOTHING
+    ) -> tuple[Numbers, Scores]:
+        """The items whose vectors point most nearly in the same direction, and the cosines; of `candidates`, if any."""
+        self.check_vectors()
+        rows = self.engine.rows
+        scores = np.einsum("vd,d->v", rows, rows[number - 1])
+        scores /= self._norms * self._norms[number - 1]
+        scores[self._popularity == -np.inf] = -np.inf
+        scores[[number - 1, *(exclude - 1)]] = -np.inf
+        if candidates is not None:
+            scores[np.setdiff1d(np.arange(len(scores)), candidates - 1)] = -np.inf
+        k = min(k, int(np.count_nonzero(scores > -np.inf)))
+        best = np.argpartition(-scores, k)[:k]
+        best = best[np.argsort(-scores[best], kind="stable")]
+        return (best + 1).astype(np.int32), scores[best]
+
+    def check_vectors(self) -> None:
+        """Refuse to compare items where their vectors mean nothing."""
         if self.engine.max_history == 0:
             raise UsageError(
                 "The model has no item vectors that can be compared: it recommends the same items to everybody. "
                 "Use a model such as BERT4Rec or SASRec."
             )
-        rows = self.engine.rows
-        scores = np.einsum("vd,d->v", rows, rows[number - 1])
-        scores /= self._norms * self._norms[number - 1]
-        scores[self._popularity == -np.inf] = -np.inf
-        scores[number - 1] = -np.inf
-        k = min(k, len(self._by_popularity) - 1)
-        best = np.argpartition(-scores, k)[:k]
-        best = best[np.argsort(-scores[best], kind="stable")]
-        return (best + 1).astype(np.int32), scores[best]
 
     def explain(self, history: Numbers, number: int) -> tuple[float, list[float], NDArray[np.float32] | None]:
         """The score of an item, how much it falls without each action looked at, and the attention weights."""
@@ -90,19 +143,19 @@ class Ranker:
         scores[histories.lengths == 0] = self._popularity
         return scores
 
-    def _engine_top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
-        numbers, scores = self.engine.top(histories, excluded, k)
+    def _engine_top(
+        self, histories: Histories, excluded: Histories, k: int, subset: Subset | None
+    ) -> tuple[Numbers, Scores]:
+        numbers, scores = self.engine.top(histories, excluded, k, subset)
         refuse_nan(scores)
         return numbers, scores
 
-    def _best(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
-        if not questions:
-            return []
+    def _best(self, questions: Sequence[Question], subset: Subset | None) -> list[tuple[Numbers, Scores]]:
         if len(questions) == 1 and len(questions[0].history):
             return [self._best_alone(questions[0])]
         histories = join([question.history for question in questions])
         excluded = join([question.exclude for question in questions])
-        tables = self.top_rows(histories, excluded, max(question.k for question in questions))
+        tables = self.top_rows(histories, excluded, max(question.k for question in questions), subset)
         answers = []
         for question, numbers, scores in zip(questions, *tables, strict=True):
             found = np.count_nonzero(numbers[: question.k])
@@ -113,19 +166,20 @@ class Ranker:
         """One history needs no tables to be sorted into and out of; without them, it is answered a tenth sooner."""
         recent = join([question.history]).newest(self.engine.max_history)
         excluded = join([question.exclude])
-        numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self._popularity)))
+        numbers, scores = self._engine_top(
+            recent, excluded, min(question.k, len(self._popularity)), question.subset
+        )
         found = np.count_nonzero(scores[0] > -np.inf)
         return numbers[0, :found], scores[0, :found]
 
-    def _best_allowed(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
-        """Only the allowed items are scored, however many there are."""
-        if not questions:
-            return []
+    def _best_of_few(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
+        """Only the items that may be recommended are scored."""
         answers = []
         queries = self._queries(join([question.history for question in questions]))
         for question, query in zip(questions, queries, strict=True):
-            assert question.allow is not None
-            candidates = np.setdiff1d(question.allow, question.exclude)
+            candidates = question.candidates
+            assert candidates is not None
+            candidates = np.setdiff1d(candidates, question.exclude)
             scores = self._scores(candidates, query) if len(question.history) else self._counts(candidates)
             best = np.argsort(-scores, kind="stable")[: question.k]
             best = best[scores[best] > -np.inf]
@@ -137,10 +191,13 @@ class Ranker:
         scores: Scores = np.einsum("nd,d->n", self.engine.rows[numbers - 1], query)
         return scores + self.engine.bias[numbers - 1]
 
-    def _popular(self, excluded: Numbers, k: int) -> tuple[Numbers, Scores]:
+    def _popular(self, excluded: Numbers, k: int, subset: Subset | None) -> tuple[Numbers, Scores]:
         """The k most popular items, fewer if fewer remain, and their counts."""
         # The order of the numbers is that of popularity.
-        popular = np.setdiff1d(self._by_popularity[: k + len(excluded)], excluded)[:k]
+        ranked = self._by_popularity
+        if subset is not None:
+            ranked = subset.numbers[self._popularity[subset.numbers - 1] > -np.inf]
+        popular = np.setdiff1d(ranked[: k + len(excluded)], excluded)[:k]
         return popular, self._counts(popular)
 
     def _counts(self, numbers: Numbers) -> Scores:

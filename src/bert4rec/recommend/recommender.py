@@ -12,18 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bert4rec.artefact import wrong_folder
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
-from bert4rec.extras import require_torch
 from bert4rec.frames import Frame
 from bert4rec.progress import ProgressCallback
 from bert4rec.recommend.answers import (
     POPULAR,
-    Contribution,
     Explanation,
     HistoriesByUser,
     History,
@@ -32,14 +27,19 @@ from bert4rec.recommend.answers import (
     Question,
     Recommendation,
     Recommendations,
+    explanation_of,
     items_of,
 )
 from bert4rec.recommend.catalogue import Catalogue, Id
 from bert4rec.recommend.engine import Engine, Numbers, Scores
-from bert4rec.recommend.ids import as_list, check_k
+from bert4rec.recommend.ids import as_list
 from bert4rec.recommend.known_users import UserScorer, history_of, user_number
-from bert4rec.recommend.onnx_engine import is_exported, open_exported, refuse_options_of_exported
+from bert4rec.recommend.onnx_engine import is_exported
 from bert4rec.recommend.ranker import NOTHING, Ranker
+from bert4rec.recommend.rules.asking import question_of
+from bert4rec.recommend.rules.attributes import NO_ATTRIBUTES, Attributes
+from bert4rec.recommend.rules.rules import Rules, Where
+from bert4rec.recommend.rules.where import Filters
 
 if TYPE_CHECKING:
     from bert4rec.recommend.bulk import Tally
@@ -61,6 +61,7 @@ class Recommender:
         name: str,
         version: str,
         repeats: Repeats = "exclude",
+        attributes: Attributes = NO_ATTRIBUTES,
         find_dataset: FindDataset | None = None,
         trained: Trained | None = None,
     ) -> None:
@@ -70,6 +71,7 @@ class Recommender:
             raise DataError(f"The model knows {num_items} items, its catalogue {len(catalogue)}.")
         self._ranker = None if isinstance(engine, UserScorer) else Ranker(engine, catalogue.counts)
         self.name, self.version, self.catalogue = name, version, catalogue
+        self.filters = Filters(attributes, num_items)
         self.exclude_seen = repeats == "exclude"
         """Whether items of a history are left out by default: as the model was evaluated."""
         self.max_history = engine.max_history
@@ -85,35 +87,26 @@ class Recommender:
 
     @classmethod
     def load(
-        cls, path: str | Path, *, threads: int = 1, device: str = "auto", quantised: bool = True
+        cls,
+        path: str | Path,
+        *,
+        threads: int = 1,
+        device: str = "auto",
+        quantised: bool = True,
+        force: bool = False,
     ) -> "Recommender":
-        """Open a run, which torch computes on `device`, or an exported model, which needs no torch.
+        """Open the folder of a run, which torch computes on `device`, or of an exported model, which needs no torch.
 
         Parameters
         ----------
         path
             Folder of a run or of an exported model.
-        threads
-            Of an exported model: how many processors one answer may use.
-        device
-            Of a run: "auto", "cpu", "cuda" or "cuda:1".
-        quantised
-            Of an exported model: whether to search 100,000 items and more by vectors of whole numbers first. The
-            answers are the same; False takes several times as long and a quarter less memory.
+        threads, device, quantised, force
+            As in `bert4rec.load`.
         """
-        folder = Path(path)
-        if (folder / "config.json").is_file():
-            refuse_options_of_exported(threads=threads, quantised=quantised)
-            require_torch()
-            from bert4rec.recommend.run_engine import open_recommender
+        from bert4rec.recommend.opening import open_folder
 
-            return open_recommender(folder, device)
-        if not is_exported(folder):
-            raise wrong_folder(folder, "run", "model")
-        if device not in ("auto", "cpu"):
-            raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
-        engine, catalogue, facts = open_exported(folder, threads=threads, quantised=quantised)
-        return cls(engine, catalogue, **facts)
+        return open_folder(Path(path), threads=threads, device=device, quantised=quantised, force=force)
 
     def recommend(
         self,
@@ -123,6 +116,8 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
+        where: Where | None = None,
+        diversity: float = 0.0,
     ) -> Recommendation:
         """The items that should follow one history.
 
@@ -138,8 +133,14 @@ class Recommender:
             Recommend nothing but these items.
         deny
             Never recommend these items.
+        where
+            Recommend nothing but items with these attributes, as in `{"category": ["tea"], "price": {"<": 20}}`. All
+            conditions must hold: a value must be equal, a list holds alternatives, a dict comparisons ("<", "<=", ">",
+            ">=") and "not". An item without a value fulfils "not" alone; of a list of values, one is enough.
+        diversity
+            From 0, the best items by score, to 1, items that differ as much as possible from those above them.
         """
-        question, unknown = self.question(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        question, unknown = self.question(history, Rules(k, exclude_seen, allow, deny, where, diversity))
         return self.answer(question, unknown, self.top([question])[0])
 
     def recommend_many(
@@ -153,6 +154,8 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
+        where: Where | None = None,
+        diversity: float = 0.0,
         progress: bool | None = None,
     ) -> Recommendations:
         """The items that should follow each of many histories.
@@ -167,12 +170,8 @@ class Recommender:
             How many items to recommend to each user, at most.
         user, item, time
             Columns of a frame. They are guessed from usual names.
-        exclude_seen
-            Whether to leave out items of the history; None: as the dataset was prepared.
-        allow
-            Recommend nothing but these items.
-        deny
-            Never recommend these items.
+        exclude_seen, allow, deny, where, diversity
+            As in `recommend`.
         progress
             Whether to show a progress bar; None shows one in notebooks.
         """
@@ -180,8 +179,9 @@ class Recommender:
         from bert4rec.recommend.bulk import recommend_many
 
         columns = ColumnRequest.of(user, item, time)
-        question, unknown = self.question((), k, exclude_seen=exclude_seen, allow=allow, deny=deny)
-        leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
+        rules = Rules(k, exclude_seen, allow, deny, where, diversity)
+        question, unknown = self.question((), rules)
+        leaves_out = rules.leave_out_seen(by_default=self.exclude_seen)
         found = recommend_many(self, histories, columns, question, leaves_out_seen=leaves_out, show=progress)
         return replace(found, unknown_options=unknown)
 
@@ -194,6 +194,8 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
+        where: Where | None = None,
+        diversity: float = 0.0,
     ) -> Recommendation:
         """The items that should come next for a user of the dataset. Every model can do this.
 
@@ -205,13 +207,13 @@ class Recommender:
             How many items to recommend, at most.
         dataset
             A dataset or its folder; None: the one that the run was trained on.
-        exclude_seen, allow, deny
+        exclude_seen, allow, deny, where, diversity
             As in `recommend`.
         """
         data = self.known_dataset(dataset)
         number = user_number(data, user)
         history = history_of(data, number)
-        question, unknown = self.question(history, k, exclude_seen=exclude_seen, allow=allow, deny=deny)
+        question, unknown = self.question(history, Rules(k, exclude_seen, allow, deny, where, diversity))
         scorer = self.user_scorer
         found = self.top([question])[0] if scorer is None else scorer.best(number, question)
         return self.answer(question, unknown, found)
@@ -231,6 +233,8 @@ class Recommender:
         exclude_seen: bool | None = None,
         allow: Iterable[ItemId] | None = None,
         deny: Iterable[ItemId] | None = None,
+        where: Where | None = None,
+        diversity: float = 0.0,
         overwrite: bool = False,
         progress: bool | None = None,
         callback: ProgressCallback | None = None,
@@ -256,7 +260,7 @@ class Recommender:
             Between the fields of text files.
         encoding
             Of text files that are not UTF-8, such as "latin-1".
-        exclude_seen, allow, deny
+        exclude_seen, allow, deny, where, diversity
             As in `recommend`.
         overwrite
             Replace `target`, or the parts of another request.
@@ -273,35 +277,18 @@ class Recommender:
         request = Request(
             Path(source),
             Path(target),
-            k=check_k(k),
-            exclude_seen=exclude_seen,
-            allow=None if allow is None else as_list(allow, "allow"),
-            deny=() if deny is None else as_list(deny, "deny"),
+            Rules(k, exclude_seen, allow, deny, where, diversity),
             columns=ColumnRequest.of(user, item, time),
             hints=Hints(encoding, separator, time_format),
         )
         with progress_bar("Recommending", "users", progress, callback) as report:
             return recommend_file(self, request, overwrite=overwrite, progress=report)
 
-    def question(
-        self,
-        history: object,
-        k: int,
-        *,
-        exclude_seen: bool | None = None,
-        allow: Iterable[object] | None = None,
-        deny: Iterable[object] | None = None,
-    ) -> tuple[Question, list[Id]]:
+    def question(self, history: object, rules: Rules) -> tuple[Question, list[Id]]:
         """A question in the model's numbers, and the ids that the model does not know."""
-        seen, unknown = self._history(history)
-        allowed, unknown_allowed = (None, []) if allow is None else self.catalogue.numbers(allow, "allow")
-        denied, unknown_denied = (NOTHING, []) if deny is None else self.catalogue.numbers(deny, "deny")
-        leaves_out = self.exclude_seen if exclude_seen is None else exclude_seen
-        excluded = np.concatenate([seen, denied]) if leaves_out else denied
-        return (
-            Question(seen, check_k(k), excluded, allowed),
-            list(dict.fromkeys([*unknown, *unknown_allowed, *unknown_denied])),
-        )
+        if rules.diversity:
+            self._check_vectors()
+        return question_of(history, rules, self.catalogue, self.filters, exclude_seen=self.exclude_seen)
 
     def answer(self, question: Question, unknown: list[Id], found: tuple[Numbers, Scores]) -> Recommendation:
         """What `top` found for a question, in original ids; `unknown` as `question` gave it."""
@@ -328,7 +315,15 @@ class Recommender:
         unknown = list(dict.fromkeys([*unknown, *unknown_candidates]))
         return self.answer(question, unknown, self.top([question])[0])
 
-    def similar(self, item: ItemId, k: int = 10) -> Recommendation:
+    def similar(
+        self,
+        item: ItemId,
+        k: int = 10,
+        *,
+        allow: Iterable[ItemId] | None = None,
+        deny: Iterable[ItemId] | None = None,
+        where: Where | None = None,
+    ) -> Recommendation:
         """The items whose vectors point most nearly in the same direction; the score is the cosine.
 
         Parameters
@@ -337,14 +332,14 @@ class Recommender:
             Id of an item.
         k
             How many items to return, at most.
+        allow, deny, where
+            As in `recommend`.
         """
-        if self.user_scorer is not None:
-            raise UsageError(
-                f"{self.user_scorer.title} cannot compare items: it answers only for users of its dataset. "
-                "Use a model such as BERT4Rec or SASRec."
-            )
-        numbers, cosines = self.ranker.similar(self.catalogue.known(item), check_k(k))
-        return Recommendation(items_of(self.catalogue, numbers, cosines), 1, [], None)
+        self._check_vectors()
+        question, unknown = self.question((), Rules(k, False, allow, deny, where))
+        number = self.catalogue.known(item)
+        found = self.ranker.similar(number, question.k, question.candidates, question.exclude)
+        return Recommendation(items_of(self.catalogue, *found), 1, unknown, None)
 
     def explain(self, history: History, item: ItemId) -> Explanation:
         """Why an item gets its score: the effect of leaving out each action, and the attention weights.
@@ -361,13 +356,7 @@ class Recommender:
         number = self.catalogue.known(item)
         numbers, unknown = self._history(history)
         score, effects, attention = self.ranker.explain(numbers, number)
-        used = numbers[len(numbers) - len(effects) :]
-        (scored,) = items_of(self.catalogue, np.array([number]), np.array([score]))
-        contributions = [
-            Contribution(self.catalogue.id_of(each), self.catalogue.title_of(each), effect)
-            for each, effect in zip(used.tolist(), effects, strict=True)
-        ]
-        return Explanation(scored, contributions, attention, unknown, None if len(numbers) else POPULAR)
+        return explanation_of(self.catalogue, (number, score), numbers, effects, attention, unknown)
 
     def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
         """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""
@@ -391,6 +380,15 @@ class Recommender:
                 raise UsageError("An exported model does not know users. Pass `dataset`.")
             return self._find_dataset(dataset)
         return dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+
+    def _check_vectors(self) -> None:
+        """Refuse to compare items where the model has no vectors that mean something."""
+        if self.user_scorer is not None:
+            raise UsageError(
+                f"{self.user_scorer.title} cannot compare items: it answers only for users of its dataset. "
+                "Use a model such as BERT4Rec or SASRec."
+            )
+        self.ranker.check_vectors()
 
     def _history(self, history: object) -> tuple[Numbers, list[Id]]:
         """The numbers of what is known, and the ids of what is not."""

@@ -12,6 +12,7 @@ from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Engine
 from bert4rec.recommend.known_users import UserScorer
 from bert4rec.recommend.recommender import Recommender
+from bert4rec.recommend.rules.attributes import Attributes
 from bert4rec.recommend.torch_engine import TorchEngine
 from bert4rec.training.device import Placement, place
 from bert4rec.training.run import Run
@@ -26,14 +27,14 @@ def open_recommender(path: Path, device: str) -> Recommender:
 def recommender_of(run: Run, device: str) -> Recommender:
     """The final model of a run."""
     run.verify()
+    items = run.path / "items.parquet"
     return Recommender(
         _engine(run, place(device)),
-        replace(
-            Catalogue.read_table(run.path / "items.parquet"), untrained=np.array(run.untrained, np.int32)
-        ),
+        replace(Catalogue.read_table(items), untrained=np.array(run.untrained, np.int32)),
         name=run.plan.dataset_name,
         version=str(run.manifest["files"][run.file_of("final")]["sha256"])[:8],
         repeats=run.plan.repeats,
+        attributes=Attributes.of_table(items),
         find_dataset=run.dataset_for,
         trained=run.trained,
     )

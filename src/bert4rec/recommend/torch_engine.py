@@ -13,6 +13,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.models.history_batch import HistoryBatch, PackedHistories, PaddedHistories, send
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
+from bert4rec.recommend.rules.subset import Subset
 from bert4rec.training.device import Placement
 
 _TOKENS_AT_ONCE = {"cpu": 2**12, "mps": 2**16, "cuda": 2**20}
@@ -36,10 +37,13 @@ class TorchEngine:
         bias = bias.clone()
         bias[[number - 1 for number in untrained]] = -torch.inf
         self.rows, self.bias = rows.cpu().numpy(), bias.cpu().numpy()
-        # Whole blocks: what fills up the last one is never recommended.
-        missing = -len(bias) % _BLOCK
-        self._rows = F.pad(rows, (0, 0, 0, missing))
-        self._bias = F.pad(bias, (0, missing), value=-torch.inf)[:, None]
+        self._rows = F.pad(rows, (0, 0, 0, -len(bias) % _BLOCK))
+        self._bias = self._in_blocks(bias)
+
+    def _in_blocks(self, bias: Tensor) -> Tensor:
+        """[V, 1], in whole blocks: what fills up the last one is never recommended."""
+        filled = F.pad(bias, (0, -len(bias) % _BLOCK), value=-torch.inf)
+        return filled.to(self._placement.device)[:, None]
 
     @torch.inference_mode()
     def queries(self, histories: Histories) -> NDArray[np.float32]:
@@ -48,18 +52,25 @@ class TorchEngine:
         return found
 
     @torch.inference_mode()
-    def top(self, histories: Histories, excluded: Histories, k: int) -> tuple[Numbers, Scores]:
+    def top(
+        self, histories: Histories, excluded: Histories, k: int, subset: Subset | None = None
+    ) -> tuple[Numbers, Scores]:
+        bias = self._bias if subset is None else self._in_blocks(torch.from_numpy(subset.bias(self.bias)))
         packed, struck = send(histories, excluded, self._placement.device)
         queries = self._queries(packed)
         on_gpu = self._placement.device.type == "cuda"
         rows_at_once = max(1, _SCORES_AT_ONCE // len(self._bias)) if on_gpu else _ROWS_AT_ONCE
-        found = [self._best(queries[rows], struck[rows], k) for rows in by_rows(len(queries), rows_at_once)]
+        found = [
+            self._best(queries[rows], struck[rows], k, bias) for rows in by_rows(len(queries), rows_at_once)
+        ]
         scores, places = (torch.cat(parts) for parts in zip(*found, strict=True))
         return (places.int() + 1).cpu().numpy(), scores.cpu().numpy()
 
-    def _best(self, queries_BD: Tensor, excluded: PackedHistories, k: int) -> tuple[Tensor, Tensor]:
+    def _best(
+        self, queries_BD: Tensor, excluded: PackedHistories, k: int, bias_V1: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Scores and places [B, k]. The k best items lie in the k blocks with the best items: few are sorted."""
-        scores_VB = torch.addmm(self._bias, self._rows, queries_BD.T)
+        scores_VB = torch.addmm(bias_V1, self._rows, queries_BD.T)
         rows, items = excluded.flat()
         scores_VB[items.long() - 1, rows] = -torch.inf
         best_of_block = scores_VB.unflatten(0, (-1, _BLOCK)).amax(dim=1)

@@ -38,6 +38,7 @@ def serve(
     workers: int = 1,
     threads: int = 1,
     quantised: bool = True,
+    force: bool = False,
     store: str = "sqlite:///history.db",
     api_key_file: str | PathLike[str] | None = None,
     allow_host: Sequence[str] = (),
@@ -78,6 +79,8 @@ def serve(
     quantised
         Whether to search 100,000 items and more by vectors of whole numbers first. The answers are the same; False
         takes several times as long and a quarter less memory.
+    force
+        Serve a model even if it recommends the same to everybody; so with models that `watch` finds.
     store
         Where users' events are stored: "sqlite:///history.db" (in this folder), "sqlite:////var/lib/history.db"
         (absolute) or "postgresql://user:password@host/database".
@@ -149,6 +152,7 @@ def serve(
         threads=threads,
         workers=workers,
         quantised=quantised,
+        force=force,
         watch=watch,
         log_format=log_format,
         log_requests=log_requests,

@@ -39,6 +39,7 @@ class Settings:
     threads: int = 1
     workers: int = 1
     quantised: bool = True
+    force: bool = False
     watch: bool = False
     log_format: LogFormat = "text"
     log_requests: bool = False
@@ -52,7 +53,7 @@ def check(settings: Settings) -> None:
         Keys.read(settings.api_key_file)
     Names(settings.allow_host)
     Tracer(export=settings.otel).stop()
-    open_model(settings.model, settings.threads, quantised=settings.quantised)
+    open_model(settings.model, settings.threads, quantised=settings.quantised, force=settings.force)
     open_store(settings.store).close()
 
 
@@ -63,7 +64,11 @@ def create_app(settings: Settings) -> Application:
     metrics, tracer = Metrics(), Tracer(export=settings.otel)
     requests = RequestLog(settings.log_format, user_ids=settings.log_user_ids)
     versions = ModelVersions(
-        settings.model, threads=settings.threads, quantised=settings.quantised, metrics=metrics
+        settings.model,
+        threads=settings.threads,
+        quantised=settings.quantised,
+        force=settings.force,
+        metrics=metrics,
     )
     service = Service(versions, open_store(settings.store), metrics)
     life = ServiceLife(service, keys, tracer, watch=settings.watch)

@@ -10,9 +10,10 @@ from pydantic_core import to_json
 
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.recommender import Item, Question
+from bert4rec.recommend.rules.rules import RuleError
 from bert4rec.service.batcher import OverloadedError
 from bert4rec.service.contract import schemas as api
-from bert4rec.service.problems import to_problem
+from bert4rec.service.problems import ProblemError, to_problem
 from bert4rec.service.served_models import ServedModel, TopItems
 
 Content = dict[str, Any]
@@ -32,13 +33,13 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, model: ServedModel, request: Asked, history: Sequence[str | int]) -> "Plan":
-        question, unknown = model.recommender.question(
-            history,
-            request.k,
-            exclude_seen=request.exclude_seen,
-            allow=request.candidates,
-            deny=request.exclude_items,
-        )
+        try:
+            question, unknown = model.recommender.question(history, request.rules)
+        except RuleError as error:
+            wrong = [{"field": error.field, "message": error.message}]
+            raise ProblemError(
+                422, "invalid_request", f"{error.field}: {error.message}", errors=wrong
+            ) from error
         fallback = None
         if not len(question.history):
             fallback = "unknown_items" if history else "empty_history"

@@ -62,10 +62,10 @@ def check_folder(path: Path) -> None:
         raise wrong_folder(path, "model")
 
 
-def open_model(path: Path, threads: int, *, quantised: bool = True) -> Recommender:
-    """An exported model, warm."""
+def open_model(path: Path, threads: int, *, quantised: bool = True, force: bool = False) -> Recommender:
+    """An exported model, warm; a degenerate one only by `force`."""
     check_folder(path)
-    recommender = Recommender.load(path, threads=threads, quantised=quantised)
+    recommender = Recommender.load(path, threads=threads, quantised=quantised, force=force)
     warm(recommender)
     return recommender
 
@@ -83,9 +83,11 @@ def warm(recommender: Recommender) -> None:
 class ServedModel:
     """A loaded model. Questions that wait for it are answered together."""
 
-    def __init__(self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True, force: bool = False
+    ) -> None:
         folder = path.resolve()  # a link may be switched while files are read
-        self.recommender = open_model(folder, threads, quantised=quantised)
+        self.recommender = open_model(folder, threads, quantised=quantised, force=force)
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
         self._metrics = metrics
@@ -126,8 +128,12 @@ class ServedModel:
 class ModelVersions:
     """Which model answers. Lives in the event loop; only loading happens elsewhere."""
 
-    def __init__(self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True) -> None:
-        self._load = partial(ServedModel, path, threads=threads, metrics=metrics, quantised=quantised)
+    def __init__(
+        self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True, force: bool = False
+    ) -> None:
+        self._load = partial(
+            ServedModel, path, threads=threads, metrics=metrics, quantised=quantised, force=force
+        )
         self._path, self._metrics = path, metrics
         self._seen = fingerprint(path)
         self._looking = asyncio.Lock()

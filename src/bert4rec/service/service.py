@@ -91,7 +91,7 @@ class Service:
         """The given items, best first."""
         began = time.monotonic()
         asked = api.ByHistory.model_construct(
-            history=request.history, k=len(request.items), exclude_seen=False, candidates=request.items
+            history=request.history, k=len(request.items), exclude_seen=False, allow=request.items
         )
         plan = Plan.of(self.versions.current, asked, request.history)
         self.metrics.unknown_items.inc(len(plan.unknown))

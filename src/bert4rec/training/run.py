@@ -344,6 +344,7 @@ class Run:
         samples: bool = False,
         dataset: Dataset | str | Path | None = None,
         overwrite: bool = False,
+        force: bool = False,
         callback: "Callable[[ExportCheck], object] | None" = None,
     ) -> Path:
         """Write the final model as a folder that is served, and recommends, without torch.
@@ -366,6 +367,8 @@ class Run:
             The dataset to verify on and to take samples from, if it has moved since the training.
         overwrite
             Replace the folder if it exists.
+        force
+            Export a model even if it recommends the same to everybody.
         callback
             Hears how the exported model compares with the run, if it is verified.
         """
@@ -388,5 +391,5 @@ class Run:
                 advice = " Try `int8=False`." if int8 else ""
                 raise UsageError(f"The export loses too much and was not written.{advice}")
         sampled_from = self.dataset_for(dataset) if samples else None
-        export_run(self, target, int8=int8, sampled_from=sampled_from, overwrite=overwrite)
+        export_run(self, target, int8=int8, sampled_from=sampled_from, overwrite=overwrite, force=force)
         return target

@@ -137,7 +137,8 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
         "/v1/recommend": {
             "by-history": {"history": history, "k": 5},
             "by-user": {"user_id": user, "k": 5},
-            "choice": {"history": history, "k": 2, "candidates": items, "exclude_seen": False},
+            "choice": {"history": history, "k": 2, "allow": items, "exclude_seen": False},
+            "diverse": {"history": history, "k": 5, "deny": items[:1], "diversity": 0.3},
         },
         "/v1/recommend/batch": {"two": {"requests": [{"history": history}, {"user_id": user, "k": 3}]}},
         "/v1/rank": {"three": {"history": history, "items": items}},

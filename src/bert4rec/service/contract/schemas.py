@@ -5,7 +5,7 @@ The OpenAPI document is made from these.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, Self, TypeGuard
 
 from annotated_types import Len
 from pydantic import (
@@ -16,16 +16,20 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    JsonValue,
     StringConstraints,
     Tag,
+    model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from bert4rec.recommend.rules.rules import Rules
+from bert4rec.service.contract.filter_schema import Where
 from bert4rec.service.problems import BY_HISTORY, BY_USER
 
 MAX_K = 500
 MAX_HISTORY = 1000
-MAX_CANDIDATES = 10_000
+MAX_LISTED = 10_000
 MAX_RANKED = 1000
 MAX_EVENTS = 1000
 MAX_BATCH = 256
@@ -114,22 +118,53 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+OLD_NAMES = {"allow": "candidates", "deny": "exclude_items"}
+_BOTH: list[JsonValue] = [{"required": [new, old]} for new, old in OLD_NAMES.items()]
+
+
 class Options(RequestModel):
-    """What may be recommended."""
+    """What may be recommended: as in Python and on the command line."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"anyOf": _BOTH}})
 
     k: K = 10
     exclude_seen: bool | None = Field(
         None, description="Leave out the items of the history. By default as the model was evaluated."
     )
-    exclude_items: list[ItemId] = Field(
-        default_factory=list,  # an empty list as the default would be copied for every request
-        max_length=MAX_CANDIDATES,
-        description="Never recommend these.",
-        json_schema_extra={"default": []},
+    allow: list[ItemId] | None = Field(
+        None, max_length=MAX_LISTED, description="Recommend nothing but these items."
+    )
+    deny: list[ItemId] | None = Field(None, max_length=MAX_LISTED, description="Never recommend these items.")
+    where: Where | None = Field(None, description="Recommend nothing but items with these attributes.")
+    diversity: float = Field(
+        0.0, ge=0, le=1, description="From 0, the best by score, to 1, items that differ from each other."
     )
     candidates: list[ItemId] | None = Field(
-        None, max_length=MAX_CANDIDATES, description="Recommend nothing but these."
+        None,
+        max_length=MAX_LISTED,
+        description="The old name of `allow`.",
+        json_schema_extra={"deprecated": True},
     )
+    exclude_items: list[ItemId] | None = Field(
+        None,
+        max_length=MAX_LISTED,
+        description="The old name of `deny`.",
+        json_schema_extra={"deprecated": True},
+    )
+
+    @model_validator(mode="after")
+    def _one_name_each(self) -> Self:
+        for new, old in OLD_NAMES.items():
+            if {new, old} <= self.model_fields_set:
+                raise PydanticCustomError("two_names", f"send {new} alone; {old} is its old name")
+        return self
+
+    @property
+    def rules(self) -> Rules:
+        """What the recommender is asked."""
+        allow = self.candidates if self.allow is None else self.allow
+        deny = self.exclude_items if self.deny is None else self.deny
+        return Rules(self.k, self.exclude_seen, allow, deny, self.where, self.diversity)
 
 
 class ByHistory(Options):

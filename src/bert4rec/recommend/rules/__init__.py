@@ -1,0 +1,1 @@
+"""What may be recommended: lists of items, filters on their attributes, diversity; and which models are refused."""

@@ -1,0 +1,44 @@
+"""The items that may be recommended, as engines need them."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Subset:
+    """Some items of the catalogue. They are found when first asked for: by the thread that answers."""
+
+    def __init__(self, find: Callable[[], NDArray[np.bool_]]) -> None:
+        self._find = find
+        self._bias: NDArray[np.float32] | None = None
+        self._blocks: dict[int, NDArray[np.bool_]] = {}
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """[V]: which items belong to it."""
+        return self._find()
+
+    @cached_property
+    def count(self) -> int:
+        """How many these are."""
+        return int(np.count_nonzero(self.mask))
+
+    @property
+    def numbers(self) -> NDArray[np.int32]:
+        """Their numbers, the most popular first."""
+        return np.flatnonzero(self.mask).astype(np.int32) + np.int32(1)
+
+    def bias(self, bias: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The bias of all items, -inf for those outside: so they are scored like any other, and never recommended."""
+        if self._bias is None:
+            self._bias = np.where(self.mask, bias, np.float32(-np.inf))
+        return self._bias
+
+    def in_blocks(self, size: int) -> NDArray[np.bool_]:
+        """Which blocks of so many items hold one of these."""
+        if size not in self._blocks:
+            whole = np.pad(self.mask, (0, -len(self.mask) % size))
+            self._blocks[size] = np.logical_or.reduce(whole.reshape(-1, size), axis=1)
+        return self._blocks[size]
