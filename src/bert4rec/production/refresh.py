@@ -266,7 +266,7 @@ class _Steps:
         history = self.folder / "history.jsonl"
         before = history.read_text(encoding="utf-8") if history.exists() else ""
         if f'{{"when": "{self.work.name}"' not in before:
-            write_text(history, f"{before}{text}\n")
+            write_text(history, before + text)
         write_text(self.work / "refresh.json", text)
 
 
