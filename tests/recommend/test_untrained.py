@@ -55,10 +55,8 @@ def test_a_finished_run_names_them_and_records_what_it_was_trained_on(trained: T
     dataset, run = trained.dataset, trained.run
     ids = dataset.items()["id"].to_list()
     assert sorted(ids[number - 1] for number in run.untrained) == RARE
-    assert run.notes[-1].startswith(
-        "2 items of the log never occurred in what the final weights were trained"
-    )
-    assert all(each in run.notes[-1] for each in RARE)
+    assert run.notes[0].startswith("2 items of the log never occurred in what the final weights were trained")
+    assert all(each in run.notes[0] for each in RARE)
     assert run.trained
     assert (run.trained.stage, run.trained.until, run.trained.model) == ("refit", None, "bert4rec")
     assert run.trained.actions == dataset.num_actions - dataset.num_users
@@ -71,7 +69,7 @@ def test_a_finished_run_names_them_and_records_what_it_was_trained_on(trained: T
 def test_a_model_trained_on_everything_knows_them(trained: Trained, tmp_path: Path) -> None:
     run = trained.run.refit(tmp_path / "run", all=True, dataset=trained.dataset, device="cpu")
     assert run.untrained == []
-    assert run.notes == trained.run.notes[:-1]
+    assert run.notes == trained.run.notes[1:]
     assert load(run, device="cpu").recommend(RARE).unknown_items == []
 
 

@@ -39,7 +39,7 @@ def train_command(
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     minutes: float | None = None,
     seed: Seed | None = None,
-    refit: bool | Literal["all"] | None = None,
+    refit: Annotated[bool | Literal["all"] | None, Parameter(show_choices=False)] = None,
     test: bool | None = None,
     select_by: str | None = None,
     split: SplitOptions = SplitOptions(),

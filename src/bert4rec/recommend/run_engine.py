@@ -42,14 +42,14 @@ def recommender_of(run: Run, device: str) -> Recommender:
 
 def _engine(run: Run, placement: Placement) -> Engine | UserScorer:
     spec = MODELS[run.plan.model]
-    model = run.load_model("final", placement.device)
+    model, untrained = run.load_model("final", placement.device), run.untrained
     if not spec.knows_users:
-        return TorchEngine(model, placement, run.untrained)
+        return TorchEngine(model, placement, untrained)
     scorer = make_scorer(model, placement.dtype)
 
     def scores(users: NDArray[np.int64], histories: Histories) -> NDArray[np.float64]:
         found = scorer(users, histories).cpu().double().numpy()
-        found[:, run.untrained] = -np.inf
+        found[:, untrained] = -np.inf
         return found
 
     return UserScorer(spec.title, run.plan.num_items, model.max_history, scores)
