@@ -147,7 +147,7 @@ class ServiceLife:
             detail = (
                 f"`arm` must be one of: {names}." if names else "There is but one model: leave out `arm`."
             )
-            raise ProblemError(422, "unknown_arm", detail)
+            raise ProblemError(404 if arm else 422, "unknown_arm", detail)
         if not versions.roll_back():
             raise ProblemError(409, "no_previous_model", "There is no previous model to go back to.")
         self.tell_others(arm)

@@ -1,9 +1,10 @@
 """Several models side by side: which of them answers whom.
 
 A user belongs to one arm of the test, by a hash of the id alone: on every worker, machine and restart the same. Each
-arm draws a number for the user, and the smallest by its share wins (weighted rendezvous hashing). So a share of 10 that
-is raised to 20 moves none but those who have to move, and an arm that is added takes users from the others without
-moving anybody between these. Who is in an arm depends on its name: a new challenger under a new name gets new users.
+arm draws a number for the user, and the smallest by its share wins (weighted rendezvous hashing). So nobody moves
+between two arms whose shares keep their ratio: where 90:10 becomes 80:20, only those move who must, and an arm that is
+added takes users from the others and moves nobody between these. Ranges of one number, one behind the other, would move
+all that lie behind a change. Who is in an arm depends on its name: a new challenger under a new name gets new users.
 """
 
 import math
