@@ -7,6 +7,7 @@ import sys
 import bert4rec
 
 FUNCTIONS = {
+    "ab",
     "compare",
     "list_models",
     "list_presets",
@@ -19,6 +20,7 @@ FUNCTIONS = {
     "tune",
 }
 CLASSES = {
+    "ABTest",
     "Comparison",
     "Contribution",
     "Dataset",

@@ -1,9 +1,10 @@
 """Several models side by side, on real servers: who is answered by which, what is counted, what survives."""
 
+import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bert4rec.store.events import open_store
 from bert4rec.store.feedback import new_id, subject_of
 from tests.service.application import TestClient, assert_problem
 from tests.service.servers import RunningServer, running, variant
-from tests.service.test_workers import clients_of_each, until
+from tests.service.test_workers import Client, clients_of_each, until
 from tests.store.test_sqlite_files import traces_of
 
 USERS = [f"user-{number}" for number in range(40)]
@@ -48,14 +49,24 @@ def ask(client: httpx2.Client, **request: Any) -> dict[str, Any]:
     return answer
 
 
+def ask_at(client: Client, **request: Any) -> dict[str, Any]:
+    """By a connection to a certain worker."""
+    headers = {"Content-Type": "application/json"}
+    client.connection.request("POST", "/v1/recommend", json.dumps({"k": 1, **request}), headers)
+    answer: dict[str, Any] = json.loads(client.connection.getresponse().read())
+    return answer
+
+
 def expected_arm(user: str, shares: dict[str, int] = SHARES) -> str:
     return min(shares, key=lambda name: draw(name, shares[name], user))
 
 
-def counted(store_url: str, table: str = "exposures", what: str = "*") -> list[tuple[Any, ...]]:
+def counted(
+    store_url: str, table: str = "exposures", what: str = "*", more: str = ""
+) -> list[tuple[Any, ...]]:
     store = open_store(store_url)
     try:
-        return store.query(f"SELECT {what} FROM bert4rec_{table}")  # type: ignore[arg-type]
+        return store.query(f"SELECT {what} FROM bert4rec_{table} {more}")
     finally:
         store.close()
 
@@ -95,27 +106,25 @@ def test_users_stay_in_their_group_over_requests_workers_and_restarts(
 ) -> None:
     store = f"sqlite:///{tmp_path / 'history.db'}"
     favourites = {"champion": "i7", "challenger": "i9"}
-    for options in ((), ("--workers", "2")):
-        with serving(models, store, *options) as server:
-            if options:
-                with clients_of_each(server):  # both are up, so connections go to one and the other
-                    pass
-            for _ in range(3):
-                with server.client() as client:
-                    for user in USERS:
-                        answer = ask(client, user_id=user)
-                        arm = answer["model"]["arm"]
-                        assert arm == expected_arm(user)
-                        assert ask(client, history=["i1"], subject=user)["model"]["arm"] == arm
-                        assert (
-                            ask(client, history=["i1"], subject=user)["items"][0]["item_id"]
-                            == (favourites[arm])
-                        )
-            assert server.stop() == 0
-    given = dict(
-        open_store(store).query("SELECT subject, sum(recommendations) FROM bert4rec_exposures GROUP BY 1")
-    )
-    assert given == {subject_of(user): 18 for user in USERS}, "three rounds of three, twice"
+
+    def check(clients: Iterable[Client]) -> None:
+        for user in USERS:
+            for client in clients:
+                by_user = ask_at(client, user_id=user)
+                by_subject = ask_at(client, history=["i1"], subject=user)
+                assert by_user["model"]["arm"] == by_subject["model"]["arm"] == expected_arm(user)
+                assert by_subject["items"][0]["item_id"] == favourites[expected_arm(user)]
+
+    with serving(models, store) as server:
+        with closing(Client(server)) as client:
+            check([client])
+        assert server.stop() == 0
+    with serving(models, store, "--workers", "2") as server:
+        with clients_of_each(server) as clients:
+            check(clients.values())
+        assert server.stop() == 0
+    given = counted(store, what="subject, sum(recommendations)", more="GROUP BY subject")
+    assert dict(given) == dict.fromkeys(map(subject_of, USERS), 6), "twice by each of three processes"
 
 
 def test_a_batch_is_answered_entry_by_entry(models: dict[str, Path], tmp_path: Path) -> None:

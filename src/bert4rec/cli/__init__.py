@@ -65,6 +65,10 @@ _COMMANDS = {
     "export": ("export_command:export_command", "Turn a run into a model that can be served without torch."),
     "stats": ("prepare_command:stats_command", "Show what a dataset looks like."),
     "serve": ("serve_command:serve_command", "Answer requests for recommendations over HTTP."),
+    "ab": (
+        "production.ab_command:ab_command",
+        "Tell which of the models that are served side by side is better.",
+    ),
 }
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary, help_format="markdown")

@@ -134,3 +134,67 @@ def add_feedback(store: HistoryStore, feedback: Sequence[Feedback]) -> list[bool
     """Keep feedback; whether each was new. The same recommendation, item and kind counts once."""
     rows = [(*each, each.recommendation_id[18:28]) for each in feedback]
     return store.change((ADD, rows))
+
+
+TESTS = "SELECT test, arm, version, last_seen FROM bert4rec_served WHERE test <> '' ORDER BY last_seen"
+GIVEN = """
+SELECT given.subject, served.arm, sum(given.recommendations), min(given.timestamp)
+FROM bert4rec_exposures AS given JOIN bert4rec_served AS served ON served.mark = given.mark
+WHERE served.test = %s AND given.timestamp >= %s GROUP BY given.subject, served.arm"""
+# Whoever sends an event with the id of a recommendation has said as much as by feedback.
+LED_TO = """
+SELECT substr(found.id, 19, 10), served.arm, count(*)
+FROM (SELECT recommendation_id AS id, item_id FROM bert4rec_feedback WHERE kind = %s
+      UNION SELECT recommendation_id, item_id FROM bert4rec_events
+      WHERE recommendation_id IS NOT NULL AND coalesce(event_type, 'click') = %s) AS found
+JOIN bert4rec_served AS served ON served.mark = substr(found.id, 13, 6)
+WHERE served.test = %s AND substr(found.id, 1, 12) >= %s
+GROUP BY substr(found.id, 19, 10), served.arm"""
+
+
+class CountedTest(NamedTuple):
+    """What was counted of a test."""
+
+    test: str
+    versions: dict[str, list[str]]
+    """Of each arm, oldest first."""
+    users: dict[str, dict[str, tuple[int, int]]]
+    """Of each arm: user → recommendations and feedback."""
+    first_day: int | None
+    """Microseconds since 1970."""
+    last_seen: int
+    uncredited: int
+    """Feedback on recommendations that were not counted, because they were for nobody in particular."""
+    earlier: list[str]
+    """Tests before this one: of the same models with other shares, or of others."""
+
+
+def read_test(store: HistoryStore, kind: str, since: int) -> CountedTest | None:
+    """What was counted of the newest test since the beginning of a day; None if there was no test.
+
+    Other shares are another test. Days on which an arm had many users and days on which it had few must not be added
+    up: what differs between the days would look like a difference between the models.
+    """
+    if store.path is None:  # PostgreSQL is asked by a service in a hurry as a rule
+        store.query("SELECT set_config('statement_timeout', '0', false)")
+    served = store.query(TESTS)
+    if not served:
+        return None
+    test, *_, last_seen = served[-1]
+    versions: dict[str, list[str]] = {}
+    for _, arm, version, _ in (row for row in served if row[0] == test):
+        versions.setdefault(arm, []).append(version)
+    day = since // A_DAY * A_DAY
+    given = store.query(GIVEN, test, day)
+    led_to = {(subject, arm): int(count) for subject, arm, count in _led_to(store, kind, test, day)}
+    users: dict[str, dict[str, tuple[int, int]]] = {}
+    for subject, arm, count, _ in given:
+        users.setdefault(arm, {})[subject] = int(count), led_to.pop((subject, arm), 0)
+    earlier = list(dict.fromkeys(row[0] for row in served if row[0] != test))
+    first_day = min((row[3] for row in given), default=None)
+    return CountedTest(test, versions, users, first_day, last_seen, sum(led_to.values()), earlier)
+
+
+def _led_to(store: HistoryStore, kind: str, test: str, since: int) -> list[tuple[str, str, int]]:
+    rows = store.query(LED_TO, kind, kind, test, f"{max(0, since) // 1000:012x}")
+    return [(subject, arm, count) for subject, arm, count in rows]
