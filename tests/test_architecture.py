@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "store": DATA,
     "service": {*DATA, "recommend", "store"},
     "tuning": {*LEARNING, "training", "budget"},
-    "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "service"},
+    "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "store", "service"},
     "production": {*LEARNING, "training", "recommend", "store", "api"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},

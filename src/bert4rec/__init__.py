@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert4rec.api.ab import ABTest, ab
     from bert4rec.api.backtest import Backtest, backtest
     from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "Backtest": "api.backtest",
+    "ABTest": "api.ab",
     "Bert4RecError": "errors",
     "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
@@ -65,6 +67,7 @@ _PLACES = {
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
     "backtest": "api.backtest",
+    "ab": "api.ab",
     "compare": "api.runs",
     "list_models": "settings.sections",
     "list_presets": "settings.presets",
@@ -79,6 +82,7 @@ _PLACES = {
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
 __all__ = [
+    "ABTest",
     "Backtest",
     "Bert4RecError",
     "Comparison",
@@ -106,6 +110,7 @@ __all__ = [
     "UsageError",
     "UserRanks",
     "__version__",
+    "ab",
     "backtest",
     "compare",
     "list_models",

@@ -8,6 +8,7 @@ import bert4rec
 
 FUNCTIONS = {
     "backtest",
+    "ab",
     "compare",
     "list_models",
     "list_presets",
@@ -21,6 +22,7 @@ FUNCTIONS = {
 }
 CLASSES = {
     "Backtest",
+    "ABTest",
     "Comparison",
     "Contribution",
     "Dataset",

@@ -15,6 +15,7 @@ import bert4rec
 from bert4rec.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks_of
 from tests.service.servers import running
+from tests.service.test_workers import until
 
 LANGUAGES = ("sh", "python")
 SHORT = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
@@ -68,7 +69,7 @@ class Shell:
         if words[:2] == ["bert4rec", "serve"]:
             store = words.pop(words.index("--store") + 1) if "--store" in words else None
             options = [word for word in words[3:] if word != "--store"]
-            server = self._until_done.enter_context(running(self._folder / words[2], *options, store=store))
+            server = self._until_done.enter_context(running(Path(words[2]), *options, store=store))
             self._address = server.address
             return
         if words[:2] in (["bert4rec", "train"], ["bert4rec", "refresh"]):
@@ -77,11 +78,21 @@ class Shell:
             assert words[-1].startswith(USUAL_ADDRESS)
             words[-1] = words[-1].replace(USUAL_ADDRESS, self._address)
             words[1:1] = ["--silent", "--show-error", "--fail-with-body"]
+        if words[:2] == ["bert4rec", "ab"]:
+            until(lambda: is_counted(words[2]))
         if words[0] == "bert4rec":
             app(words[1:], result_action="return_value")
             return
         run = subprocess.run(words, cwd=self._folder, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{line}\n{run.stdout}{run.stderr}"
+
+
+def is_counted(store: str) -> bool:
+    """Recommendations of a test are, a second after they were given."""
+    try:
+        return bool(bert4rec.ab(store).arms)
+    except bert4rec.NotFoundError:
+        return False
 
 
 @pytest.mark.usefixtures("short_trainings")

@@ -89,8 +89,9 @@ def running(
     """A server for `model`, with a store of its own and no delay at its end unless told otherwise."""
     drain = () if "--drain" in options else ("--drain", "0.0")
     store = store or f"sqlite:///{model.parent / f'history-{os.urandom(4).hex()}.db'}"
+    stored = () if "--store" in options else ("--store", store)
     with subprocess.Popen(
-        [BERT4REC, "serve", str(model), "--port", "0", "--store", store, *drain, *options],
+        [BERT4REC, "serve", str(model), "--port", "0", *stored, *drain, *options],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", **({"TMPDIR": str(temporary)} if temporary else {})},

@@ -20,7 +20,7 @@ def test_every_example_of_the_document_works_as_it_is(client: TestClient) -> Non
         for path, methods in client.get("/openapi.json").json()["paths"].items()
         if "requestBody" in methods.get("post", {})
     }
-    assert len(paths) == 5
+    assert len(paths) == 6
     page = html.unescape(client.get("/docs").text)
     for path, operation in paths.items():
         examples = operation["requestBody"]["content"]["application/json"]["examples"].values()

@@ -21,6 +21,7 @@ OPERATIONS = [
     ("GET", "/v1/samples"),
     ("POST", "/v1/events"),
     ("DELETE", "/v1/events/{event_id}"),
+    ("POST", "/v1/feedback"),
     ("GET", "/v1/users/{user_id}/history"),
     ("DELETE", "/v1/users/{user_id}/history"),
     ("GET", "/v1/models"),

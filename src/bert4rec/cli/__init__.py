@@ -69,6 +69,10 @@ _COMMANDS = {
         "production.refresh_command:refresh_command",
         "Train the next model from a store, and put it into service unless it is worse.",
     ),
+    "ab": (
+        "production.ab_command:ab_command",
+        "Tell which of the models that are served side by side is better.",
+    ),
 }
 for _name, (_place, _summary) in _COMMANDS.items():
     app.command(f"bert4rec.cli.{_place}", name=_name, help=_summary, help_format="markdown")

@@ -1,5 +1,6 @@
 """`bert4rec serve`."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +14,9 @@ from bert4rec.service import serve
 
 
 def serve_command(
-    model: Path,
+    model: Annotated[list[str], Parameter(negative=())],
     *,
+    split: str | None = None,
     host: str = "127.0.0.1",
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 8000,
     unix_socket: Path | None = None,
@@ -41,7 +43,11 @@ def serve_command(
     Parameters
     ----------
     model
-        A folder that `bert4rec export` wrote, or a link to one.
+        A folder that `bert4rec export` wrote, or a link to one. Or several side by side, to test which is better, each
+        with a name: champion=model-a challenger=model-b. The first is the one that others are compared with, and
+        `bert4rec ab` tells the outcome.
+    split
+        With several models, a share for each, in their order: 90:10. A user stays with one model.
     host
         Address to listen on. By default only this machine can reach the service; 0.0.0.0 opens it to all others, and
         requires --api-key-file, or --insecure.
@@ -93,9 +99,11 @@ def serve_command(
         Send a trace of each request to a collector of OpenTelemetry, as its environment variables say. Needs
         the extra `otel`.
     """
+    models = _read_models(model)
     try:
         serve(
-            model,
+            models,
+            split=None if split is None else _read_split(split),
             host=host,
             port=port,
             unix_socket=unix_socket,
@@ -118,7 +126,31 @@ def serve_command(
             otel=otel,
         )
     except UsageError as error:
-        export = shlex.join(["bert4rec", "export", str(model), "-o", f"{model}-model"])
+        run = str(error).partition(" is a training run")[0]
+        export = shlex.join(["bert4rec", "export", run, "-o", f"{run}-model"])
         raise UsageError(
             str(error).replace("Create one with `run.export()`", f"Create one with {export}")
         ) from error
+
+
+def _read_models(given: list[str]) -> str | dict[str, str]:
+    """One folder, or several by their names."""
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return given[0]
+    models: dict[str, str] = {}
+    for each in given:
+        name, separator, folder = each.partition("=")
+        if not separator or not folder:
+            raise UsageError(f"{each}: give each of several models a name, as in champion={each}.")
+        if name in models:
+            raise UsageError(f"Two models have the name {name}. Give each a name of its own.")
+        models[name] = folder
+    return models
+
+
+def _read_split(given: str) -> list[int]:
+    if not re.fullmatch(r"\d+(:\d+)*", given):
+        raise UsageError(
+            f"`split`: expected whole numbers with colons between them, as in 90:10; found {given}."
+        )
+    return [int(share) for share in given.split(":")]

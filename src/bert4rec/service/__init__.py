@@ -6,6 +6,7 @@ app          settings, the table of operations, start and end
 application  the way of every request: names, keys, operation, response
 admission/   who may ask, and by which name
 service, recommending    what each request does
+experiment, counting     several models side by side: who is answered by which, and what that led to
 served_models, batcher    the model that answers, and its queue
 event_reading             from the events of a request to those that are stored; they are kept by `bert4rec.store`
 schemas, event_schemas    requests and responses
@@ -13,7 +14,7 @@ problems, documents    errors, descriptions
 telemetry/   metrics, logs, traces
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -28,8 +29,9 @@ REQUIRED = ("httptools", "uvloop", "prometheus_client", "onnxruntime")
 
 
 def serve(
-    model: str | PathLike[str],
+    model: str | PathLike[str] | Mapping[str, str | PathLike[str]],
     *,
+    split: Sequence[int] | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     unix_socket: str | PathLike[str] | None = None,
@@ -60,7 +62,10 @@ def serve(
     Parameters
     ----------
     model
-        The folder of an exported model, or a link to one.
+        The folder of an exported model, or a link to one. Or several side by side, to test which is better: a folder
+        for each name, the first being the one that the others are compared with. `bert4rec.ab` tells the outcome.
+    split
+        With several models: a share for each, whole numbers in their order, as (90, 10). A user stays with one model.
     host
         Address to listen on. By default only this machine can reach the service; "0.0.0.0" opens it to all others, and
         requires `api_key_file`, or `insecure`.
@@ -127,6 +132,14 @@ def serve(
         raise UsageError("`tls_key` needs `tls_cert`, the certificate it belongs to.")
     if log_format not in ("text", "json"):
         raise UsageError(f"`log_format` must be 'text' or 'json'; found {log_format!r}.")
+    from bert4rec.service.experiment import Arm, arms_of
+
+    if isinstance(model, Mapping):
+        arms = arms_of(model, split)
+    elif split is None:
+        arms = (Arm("", Path(model), 1),)
+    else:
+        raise UsageError("`split` is for several models: give each a name, as in champion=model-a.")
     from bert4rec.service.app import Settings
     from bert4rec.service.http.listening import Address
     from bert4rec.service.running import Launch, run
@@ -144,7 +157,7 @@ def serve(
 
         import_into(store, history if isinstance(history, Dataset) else Dataset.open(Path(history)))
     settings = Settings(
-        Path(model),
+        arms[0].model,
         store,
         None if api_key_file is None else Path(api_key_file),
         allow_host=tuple(allow_host),
@@ -158,5 +171,6 @@ def serve(
         log_requests=log_requests,
         log_user_ids=log_user_ids,
         otel=otel,
+        tested=arms if len(arms) > 1 else (),
     )
     run(settings, Launch(address, workers=workers, drain=drain, insecure=insecure))

@@ -13,9 +13,10 @@ from pydantic_core import to_json
 from bert4rec.service.admission.access import Keys
 from bert4rec.service.admission.names import Names
 from bert4rec.service.application import Application, Operation, Request
-from bert4rec.service.contract import event_schemas
+from bert4rec.service.contract import event_schemas, feedback_schemas
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.contract.documents import JSON, describe, docs_page, example_bodies, page_files
+from bert4rec.service.experiment import Arm, ServedArms, name_of_test
 from bert4rec.service.http.messages import Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.served_models import ModelVersions, open_model
@@ -45,6 +46,12 @@ class Settings:
     log_requests: bool = False
     log_user_ids: bool = False
     otel: bool = False
+    tested: tuple[Arm, ...] = ()
+    """Several models side by side, of which the first is `model`; empty if there is but one."""
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        return self.tested or (Arm("", self.model, 1),)
 
 
 def check(settings: Settings) -> None:
@@ -53,7 +60,8 @@ def check(settings: Settings) -> None:
         Keys.read(settings.api_key_file)
     Names(settings.allow_host)
     Tracer(export=settings.otel).stop()
-    open_model(settings.model, settings.threads, quantised=settings.quantised, force=settings.force)
+    for arm in settings.arms:
+        open_model(arm.model, settings.threads, quantised=settings.quantised, force=settings.force)
     open_store(settings.store).close()
 
 
@@ -63,17 +71,19 @@ def create_app(settings: Settings) -> Application:
     names = Names(settings.allow_host, any_by_default=settings.any_host or keys is not None)
     metrics, tracer = Metrics(), Tracer(export=settings.otel)
     requests = RequestLog(settings.log_format, user_ids=settings.log_user_ids)
-    versions = ModelVersions(
-        settings.model,
+    load = partial(
+        ModelVersions,
         threads=settings.threads,
         quantised=settings.quantised,
         force=settings.force,
         metrics=metrics,
+        test=name_of_test(settings.arms),
     )
-    service = Service(versions, open_store(settings.store), metrics)
+    arms = ServedArms([(arm, load(arm.model, arm=arm.name)) for arm in settings.arms])
+    service = Service(arms, open_store(settings.store), metrics)
     life = ServiceLife(service, keys, tracer, watch=settings.watch)
     operations = operations_of(service, life)
-    examples = example_bodies(None if keys else versions.current.recommender.catalogue)
+    examples = example_bodies(None if keys else arms.first.current.recommender.catalogue)
     document = describe(operations, examples, has_keys=keys is not None)
     return Application(
         [*operations, *pages_of(document)],
@@ -93,14 +103,16 @@ class ServiceLife:
     def __init__(self, service: Service, keys: Keys | None, tracer: Tracer, *, watch: bool) -> None:
         self._service, self._keys, self._tracer, self._watch = service, keys, tracer, watch
         self._tasks: set[asyncio.Task[None]] = set()
-        self.tell_others: Callable[[], None] = lambda: None
-        """Called when this process goes back to the model before: other workers must do so too."""
+        self.tell_others: Callable[[str], None] = lambda _: None
+        """Called when this process goes back to the model before, with the name of its arm: other workers must do so
+        too."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The service started, and stopped in the end."""
         if self._watch:
-            self._begin(self._service.versions.watch())
+            for _, _, versions in self._service.arms:
+                self._begin(versions.watch())
         self._begin(self._service.keep_metrics_fresh())
         await self._service.start()
         try:
@@ -120,17 +132,27 @@ class ServiceLife:
         """Read the keys again, and take over the model in the folder if it is another one."""
         if self._keys:
             self._keys.reload()
-        self._begin(self._service.versions.look())
+        for _, _, versions in self._service.arms:
+            self._begin(versions.look())
 
-    def roll_back(self) -> None:
+    def roll_back(self, arm: str) -> None:
         """Back to the model before, as another worker has done."""
-        self._service.versions.roll_back()
+        if versions := self._service.arms.named(arm):
+            versions.roll_back()
 
-    async def roll_back_all(self) -> dict[str, Any]:
-        """Go back to the model before. Once more brings back the newer one."""
-        if not self._service.versions.roll_back():
+    async def roll_back_all(self, request: api.RollbackRequest) -> dict[str, Any]:
+        """Go back to the model before; of several models, `arm` says for which. Once more brings back the newer one."""
+        arm = request.arm or ""
+        versions = self._service.arms.named(arm)
+        if versions is None:
+            names = ", ".join(name for name, _, _ in self._service.arms if name)
+            detail = (
+                f"`arm` must be one of: {names}." if names else "There is but one model: leave out `arm`."
+            )
+            raise ProblemError(404 if arm else 422, "unknown_arm", detail)
+        if not versions.roll_back():
             raise ProblemError(409, "no_previous_model", "There is no previous model to go back to.")
-        self.tell_others()
+        self.tell_others(arm)
         return await self._service.models()
 
     def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -172,11 +194,19 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
             event_schemas.DeletedEvents,
             role="write",
         ),
+        Operation(
+            "POST",
+            "/v1/feedback",
+            service.counting.add_feedback,
+            feedback_schemas.FeedbackResponse,
+            status=202,
+            role="write",
+        ),
         Operation("GET", "/v1/items/{item_id}/similar", service.similar, api.SimilarItems),
         Operation("GET", "/v1/items", service.search, api.FoundItems),
         Operation("GET", "/v1/samples", service.samples, api.SampleUsers),
         Operation("GET", user_history, service.events.history, event_schemas.UserHistory),
-        Operation("DELETE", user_history, service.events.forget, event_schemas.DeletedEvents, role="write"),
+        Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents, role="write"),
         Operation("GET", "/v1/models", service.models, api.ModelStates),
         Operation("POST", "/v1/models/rollback", life.roll_back_all, api.ModelStates, role="admin"),
         Operation("GET", "/v1/info", service.info, api.Info),

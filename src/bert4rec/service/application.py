@@ -23,7 +23,7 @@ from pydantic_core import to_json
 from bert4rec.service.admission.access import Keys, Role
 from bert4rec.service.admission.names import Names
 from bert4rec.service.batcher import OverloadedError
-from bert4rec.service.contract.schemas import MAX_BODY
+from bert4rec.service.contract.schemas import MAX_BODY, ParametersModel
 from bert4rec.service.http.connections import Connections
 from bert4rec.service.http.messages import NO_STORE, Head, Headers, Response
 from bert4rec.service.http.server import Life
@@ -70,8 +70,8 @@ class Operation:
     """As in the document: `{name}` is any text, slashes included."""
     call: Callable[..., Awaitable[object]]
     """Takes nothing, or one argument whose type says what: a model of `schemas`, which is read from the body of a
-    POST and from the path and the query otherwise; or the `Request` itself. Returns content for JSON, or a
-    `Response`."""
+    POST, and from the path and the query otherwise or if it is a `ParametersModel`; or the `Request` itself. Returns
+    content for JSON, or a `Response`."""
     response: type[BaseModel] | None = None
     """The model of the content; None where the document does not describe the operation."""
     status: int = 200
@@ -92,7 +92,8 @@ class Operation:
 
     @property
     def has_body(self) -> bool:
-        return self.method == "POST" and self.argument is not None
+        is_parameters = isinstance(self.argument, type) and issubclass(self.argument, ParametersModel)
+        return self.method == "POST" and self.argument is not None and not is_parameters
 
     async def answer(self, argument: object) -> object:
         """The answer to what `read` made of a request."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from random import getrandbits
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -15,6 +14,7 @@ from bert4rec.service.batcher import OverloadedError
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.problems import ProblemError, to_problem
 from bert4rec.service.served_models import ServedModel, TopItems
+from bert4rec.store.feedback import new_id, subject_of
 
 Content = dict[str, Any]
 """What becomes the JSON of a response: one of the models of `schemas`, not checked again."""
@@ -30,6 +30,8 @@ class Plan(NamedTuple):
     source: str
     fallback: str | None
     """Why popular items are recommended, if they are."""
+    subject: str | None
+    """Who asked, under a pseudonym; None if nobody in particular did."""
 
     @classmethod
     def of(cls, model: ServedModel, request: Asked, history: Sequence[str | int]) -> "Plan":
@@ -44,13 +46,14 @@ class Plan(NamedTuple):
         if not len(question.history):
             fallback = "unknown_items" if history else "empty_history"
         source = "store" if isinstance(request, api.ByUser) else "request"
-        return cls(model, question, unknown, source, fallback)
+        subject = None if request.asker is None else subject_of(request.asker)
+        return cls(model, question, unknown, source, fallback, subject)
 
     def content(self, found: TopItems, began: float) -> Content:
         """The response, if this was found; `began` is when the request was, by `time.monotonic`."""
         answer = self.model.recommender.answer(self.question, self.unknown, found)
         return {
-            "recommendation_id": new_id(),
+            "recommendation_id": new_id(self.model.served.mark, self.subject),
             "model": name_of(self.model),
             "items": [scored(item) for item in answer.items],
             "context": {"source": self.source, "used": answer.used, "unknown_items": answer.unknown_items},
@@ -105,14 +108,10 @@ def batch_parts(
         yield b"]}"
 
 
-def new_id() -> str:
-    """32 hexadecimal digits; ids of later milliseconds are greater, so logs sort by them."""
-    return f"{time.time_ns() // 1_000_000:012x}{getrandbits(80):020x}"  # no secret: to ask the system takes longer
-
-
 def name_of(model: ServedModel) -> Content:
     name, version = model.version
-    return {"name": name, "version": version}
+    arm = {"arm": model.served.arm} if model.served.arm else {}
+    return {"name": name, "version": version, **arm}
 
 
 def scored(item: Item) -> Content:

@@ -49,7 +49,8 @@ class Launch:
 
 def run(settings: Settings, launch: Launch) -> None:
     """Listen until told to stop. Errors in the settings are raised before the port opens."""
-    check_folder(settings.model)  # first: a wrong folder must not be hidden by a port that is in use
+    for arm in settings.arms:
+        check_folder(arm.model)  # first: a wrong folder must not be hidden by a port that is in use
     address = launch.address
     if not (address.is_local or settings.api_key_file or launch.insecure):
         raise UsageError(

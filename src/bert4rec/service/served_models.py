@@ -26,6 +26,7 @@ from bert4rec.recommend.ids import as_given
 from bert4rec.recommend.recommender import Question, Recommender
 from bert4rec.service.batcher import Batcher
 from bert4rec.service.telemetry.counters import Metrics
+from bert4rec.store.feedback import Served
 
 TopItems = tuple[Numbers, Scores]
 """The best items for a question, best first."""
@@ -84,10 +85,20 @@ class ServedModel:
     """A loaded model. Questions that wait for it are answered together."""
 
     def __init__(
-        self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True, force: bool = False
+        self,
+        path: Path,
+        *,
+        threads: int,
+        metrics: Metrics,
+        quantised: bool = True,
+        force: bool = False,
+        arm: str = "",
+        test: str = "",
     ) -> None:
         folder = path.resolve()  # a link may be switched while files are read
         self.recommender = open_model(folder, threads, quantised=quantised, force=force)
+        self.served = Served.of(test, arm, self.recommender.version)
+        self.recommendations = metrics.recommendations.labels(arm, self.recommender.version)
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
         self._metrics = metrics
@@ -129,12 +140,28 @@ class ModelVersions:
     """Which model answers. Lives in the event loop; only loading happens elsewhere."""
 
     def __init__(
-        self, path: Path, *, threads: int, metrics: Metrics, quantised: bool = True, force: bool = False
+        self,
+        path: Path,
+        *,
+        threads: int,
+        metrics: Metrics,
+        quantised: bool = True,
+        force: bool = False,
+        arm: str = "",
+        test: str = "",
     ) -> None:
+        """`arm` is the name of what is served here, if it is an arm of a test."""
         self._load = partial(
-            ServedModel, path, threads=threads, metrics=metrics, quantised=quantised, force=force
+            ServedModel,
+            path,
+            threads=threads,
+            metrics=metrics,
+            quantised=quantised,
+            force=force,
+            arm=arm,
+            test=test,
         )
-        self._path, self._metrics = path, metrics
+        self._path, self._metrics, self._arm = path, metrics, arm
         self._seen = fingerprint(path)
         self._looking = asyncio.Lock()
         self.current = self._load()
@@ -194,8 +221,9 @@ class ModelVersions:
         if self.previous:
             self._metrics.model_info.labels(*self.previous.version).set(0)
         self._metrics.model_info.labels(*self.current.version).set(1)
-        self._metrics.note_model(self.current.loaded_at)
-        log.info("Model %s, version %s: %s.", *self.current.version, result.replace("_", " "))
+        self._metrics.note_model(self.current.loaded_at, self._arm)
+        as_arm = f" as {self._arm}" if self._arm else ""
+        log.info("Model %s, version %s: %s%s.", *self.current.version, result.replace("_", " "), as_arm)
 
 
 def read_samples(folder: Path) -> list[SampleUser]:

@@ -14,8 +14,11 @@ from pydantic import TypeAdapter
 
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.recommend.recommender import Question
 from bert4rec.service.batcher import lane, outcome_of
 from bert4rec.service.contract import schemas as api
+from bert4rec.service.counting import Counting
+from bert4rec.service.experiment import ServedArms
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.recommending import (
@@ -29,7 +32,7 @@ from bert4rec.service.recommending import (
     results_of,
     scored,
 )
-from bert4rec.service.served_models import TIMEOUT, ModelVersions, ServedModel
+from bert4rec.service.served_models import TIMEOUT, ModelVersions, ServedModel, TopItems
 from bert4rec.service.stored_events import StoredEvents
 from bert4rec.service.telemetry.counters import Metrics
 from bert4rec.store.events import HistoryStore
@@ -42,18 +45,22 @@ check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.Recomme
 class Service:
     """Models, store and metrics, joined. To be used from one event loop."""
 
-    def __init__(self, versions: ModelVersions, store: HistoryStore, metrics: Metrics) -> None:
-        self.versions, self.store, self.metrics = versions, store, metrics
+    def __init__(self, arms: ServedArms, store: HistoryStore, metrics: Metrics) -> None:
+        self.arms, self.versions, self.store, self.metrics = arms, arms.first, store, metrics
         self.is_ready = False
-        self.events = StoredEvents(store, versions, metrics)
+        self.events = StoredEvents(store, self.versions, metrics)
+        self.counting = Counting(arms, self.events, metrics)
         # Explanations and searches are few and long. Nothing else must wait for them.
         self._side = lane("side", max_waiting=64, timeout=TIMEOUT)
         self._room = Room(MAX_ITEMS_IN_BATCHES)
-        metrics.follow(metrics.queue_depth, lambda: versions.current.batcher.waiting)
-        metrics.follow(metrics.queue_oldest_seconds, lambda: versions.current.batcher.oldest)
+        metrics.follow(metrics.queue_depth, lambda: sum(each.batcher.waiting for each in self._current))
+        metrics.follow(
+            metrics.queue_oldest_seconds, lambda: max(each.batcher.oldest for each in self._current)
+        )
 
     async def start(self) -> None:
         await self.events.start()
+        self.counting.start()
         self.is_ready = True
 
     async def keep_metrics_fresh(self) -> None:
@@ -66,36 +73,51 @@ class Service:
         """Finish what was accepted, unless the store hangs, then let go of everything."""
         self.is_ready = False
         await self._side.stop()
+        await self.counting.stop()
         await self.events.stop()
-        await self.versions.stop()
+        for _, _, versions in self.arms:
+            await versions.stop()
         self.store.close()
 
     @property
+    def _current(self) -> list[ServedModel]:
+        return [versions.current for _, _, versions in self.arms]
+
+    @property
     def is_overloaded(self) -> bool:
-        return self.versions.current.batcher.is_full
+        return all(each.batcher.is_full for each in self._current)
 
     # Recommendations
 
     async def recommend(self, request: api.RecommendRequest) -> Content:
         """Items that should come next, by a history that is sent or by a user's stored events."""
         began = time.monotonic()
+        versions = self.arms.of(request.asker)
         history: Sequence[str | int]
         if isinstance(request, api.ByHistory):
             history = request.history
         else:
-            history = await self.events.items_of(request, since=began)
-        plan = self._plan(self.versions.current, request, history)
-        return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
+            history = await self.events.items_of(request, versions.current, since=began)
+        return await self._answer(self._plan(versions.current, request, history), began)
+
+    async def _answer(self, plan: Plan, began: float) -> Content:
+        content = plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
+        self.counting.note(plan)
+        return content
 
     async def rank(self, request: api.RankRequest) -> Content:
         """The given items, best first."""
         began = time.monotonic()
         asked = api.ByHistory.model_construct(
-            history=request.history, k=len(request.items), exclude_seen=False, allow=request.items
+            history=request.history,
+            k=len(request.items),
+            exclude_seen=False,
+            allow=request.items,
+            subject=request.subject,
         )
-        plan = Plan.of(self.versions.current, asked, request.history)
+        plan = Plan.of(self.arms.of(request.subject).current, asked, request.history)
         self.metrics.unknown_items.inc(len(plan.unknown))
-        return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
+        return await self._answer(plan, began)
 
     async def recommend_batch(self, request: api.BatchRequest) -> Response:
         """Many requests at once; each gets its own response or its own error. All are taken up, or none."""
@@ -106,18 +128,22 @@ class Service:
             await _let_others_go_on(len(entries))
         with ExitStack() as holding:
             holding.enter_context(self._room.take(sum(each.k for each in entries if isinstance(each, Asked))))
-            model = self.versions.current
-            plans = await self._plan_all(model, entries)
-            questions = [each.question for each in plans if isinstance(each, Plan)]
-            results = results_of(plans, await model.batcher.ask_all(questions))
+            plans = await self._plan_all(entries)
+            results = results_of(plans, await _ask_all([each for each in plans if isinstance(each, Plan)]))
+            for result in results:
+                if isinstance(result, tuple):
+                    self.counting.note(result[0])
             parts = batch_parts(results, began, holding.pop_all())
         # Begun, so that what it holds is let go even if nobody reads it.
         return Response(chain([next(parts)], parts), headers=NO_STORE)
 
-    async def _plan_all(
-        self, model: ServedModel, entries: Sequence[Asked | Exception]
-    ) -> list[Plan | Exception]:
-        users = [each for each in entries if isinstance(each, api.ByUser)]
+    async def _plan_all(self, entries: Sequence[Asked | Exception]) -> list[Plan | Exception]:
+        models = {versions: versions.current for _, _, versions in self.arms}  # of one moment
+
+        def model_of(entry: Asked) -> ServedModel:
+            return models[self.arms.of(entry.asker)]
+
+        users = [(each, model_of(each)) for each in entries if isinstance(each, api.ByUser)]
         found = iter(await self.events.items_of_all(users))
         plans: list[Plan | Exception] = []
         for entry in entries:
@@ -128,7 +154,7 @@ class Service:
             if isinstance(history, Exception):
                 plans.append(history)
             else:
-                plans.append(outcome_of(partial(self._plan, model, entry, history)))
+                plans.append(outcome_of(partial(self._plan, model_of(entry), entry, history)))
             await _let_others_go_on(len(plans))
         return plans
 
@@ -200,22 +226,29 @@ class Service:
     # The service itself
 
     async def models(self) -> Content:
-        """The current model and the previous one."""
-        both = {"current": self.versions.current, "previous": self.versions.previous}
-        return {
-            "models": [
-                {
-                    **name_of(model),
-                    "state": state,
-                    "num_items": len(model.recommender.catalogue.known_numbers),
-                    "max_history": model.recommender.max_history,
-                    "exclude_seen": model.recommender.exclude_seen,
-                    "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
-                }
-                for state, model in both.items()
-                if model
-            ]
-        }
+        """The current model and the previous one; of several that are served side by side, of each."""
+        return {"models": [each for arm in self.arms for each in self._states(*arm)]}
+
+    def _states(self, name: str, share: int, versions: ModelVersions) -> list[Content]:
+        both = {"current": versions.current, "previous": versions.previous}
+        return [
+            {
+                **name_of(model),
+                **({"share": share} if name else {}),
+                "state": state,
+                "num_items": len(model.recommender.catalogue.known_numbers),
+                "max_history": model.recommender.max_history,
+                "exclude_seen": model.recommender.exclude_seen,
+                "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
+            }
+            for state, model in both.items()
+            if model
+        ]
+
+    async def forget(self, request: api.UserRequest) -> Content:
+        """Delete all stored events of a user, and what tests of several models counted of the user."""
+        self.counting.forget(request.user_id)
+        return await self.events.forget(request)
 
     async def info(self) -> Content:
         """Version and limits."""
@@ -236,6 +269,21 @@ class Service:
         if not self.is_ready:
             raise ProblemError(503, "not_ready", "The service is starting or stopping.")
         return {"status": "ready"}
+
+
+async def _ask_all(plans: Sequence[Plan]) -> list[TopItems | Exception]:
+    """What each plan's model finds for it. All models take up their part, or none does."""
+    questions: dict[ServedModel, list[Question]] = {}
+    for plan in plans:
+        questions.setdefault(plan.model, []).append(plan.question)
+    asked = [asyncio.ensure_future(model.batcher.ask_all(each)) for model, each in questions.items()]
+    try:
+        found = await asyncio.gather(*asked)
+    finally:
+        for each in asked:
+            each.cancel()
+    answers = {model: iter(each) for model, each in zip(questions, found, strict=True)}
+    return [next(answers[plan.model]) for plan in plans]
 
 
 async def _let_others_go_on(done: int) -> None:

@@ -16,7 +16,7 @@ from bert4rec.service.contract import event_schemas
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.contract.event_reading import event_as_sent, read_events
 from bert4rec.service.recommending import Content
-from bert4rec.service.served_models import MAX_WAIT, MAX_WAITING, TIMEOUT, ModelVersions
+from bert4rec.service.served_models import MAX_WAIT, MAX_WAITING, TIMEOUT, ModelVersions, ServedModel
 from bert4rec.service.telemetry.counters import Metrics, StoreOperation, StoreResult
 from bert4rec.store.events import (
     Event,
@@ -82,7 +82,7 @@ class StoredEvents:
         an id that was used is refused (409), and nothing of the request is stored."""
         read = read_events(request, self._versions.current.recommender.catalogue)
         try:
-            new = await self._ask_store(self._commits, read.events, "write") if read.events else []
+            new = await self.ask_store(self._commits, read.events, "write") if read.events else []
         except EventConflictError as conflict:
             raise read.problem_of(conflict) from conflict
         counts = {"accepted": sum(new), "duplicates": len(new) - sum(new)}
@@ -94,10 +94,10 @@ class StoredEvents:
         """Events of many requests in one commit, unless one of them is to be refused."""
         together = [event for events in requests for event in events]
         try:
-            new = iter(self._with_store("write", self.store.add, together))
+            new = iter(self.with_store("write", self.store.add, together))
         except EventConflictError:
             return [
-                outcome_of(partial(self._with_store, "write", self.store.add, events)) for events in requests
+                outcome_of(partial(self.with_store, "write", self.store.add, events)) for events in requests
             ]
         return [[next(new) for _ in events] for events in requests]
 
@@ -112,7 +112,7 @@ class StoredEvents:
         return {"events": [event_as_sent(event, catalogue) for event in events]}
 
     async def forget(self, request: api.UserRequest) -> Content:
-        """Delete all stored events of a user."""
+        """Delete all stored events of a user, and what tests of several models counted of the user."""
         return await self._delete(self.store.forget, request.user_id)
 
     async def _delete(self, delete: Callable[[str], Forgotten], of: str) -> Content:
@@ -121,19 +121,21 @@ class StoredEvents:
     async def _newest(self, user_id: str, limit: int) -> list[Event]:
         return await self.read(partial(self.store.newest, user_id, limit))
 
-    async def items_of(self, request: api.ByUser, *, since: float) -> list[str]:
+    async def items_of(self, request: api.ByUser, model: ServedModel, *, since: float) -> list[str]:
         """A user's history, as a model is asked by it; `since` is when the request began."""
-        return await self.read(self._history_of(request), since=since)
+        return await self.read(self._history_of(request, model), since=since)
 
-    async def items_of_all(self, requests: Sequence[api.ByUser]) -> list[list[str] | Exception]:
+    async def items_of_all(
+        self, requests: Sequence[tuple[api.ByUser, ServedModel]]
+    ) -> list[list[str] | Exception]:
         """The history of each user, or why there is none. All are read, or none."""
-        reads = [partial(self._with_store, "read", self._history_of(each)) for each in requests]
+        reads = [partial(self.with_store, "read", self._history_of(*each)) for each in requests]
         return await self._reads.ask_all(reads)
 
-    def _history_of(self, request: api.ByUser) -> Callable[[], list[str]]:
+    def _history_of(self, request: api.ByUser, model: ServedModel) -> Callable[[], list[str]]:
         """A read of as many of the newest as a model looks at; before them all others, if these are not recommended
         again."""
-        recommender = self._versions.current.recommender
+        recommender = model.recommender
         limit = max(api.MAX_HISTORY, recommender.max_history)
         leaves_out = recommender.exclude_seen if request.exclude_seen is None else request.exclude_seen
 
@@ -144,17 +146,17 @@ class StoredEvents:
 
     async def read(self, call: Callable[[], Result], *, since: float | None = None) -> Result:
         """What a call that reads the store gives; it is made in the thread of reads."""
-        found: Result = await self._ask_store(
-            self._reads, partial(self._with_store, "read", call), "read", since=since
+        found: Result = await self.ask_store(
+            self._reads, partial(self.with_store, "read", call), "read", since=since
         )
         return found
 
     async def change(self, what: StoreOperation, call: Callable[[], Result]) -> Result:
         """What a call gives that changes the store other than by events; these are few."""
-        found: Result = await self._ask_store(self._changes, partial(self._with_store, what, call), what)
+        found: Result = await self.ask_store(self._changes, partial(self.with_store, what, call), what)
         return found
 
-    async def _ask_store(
+    async def ask_store(
         self, lane: Batcher[Any, Any], question: object, what: StoreOperation, *, since: float | None = None
     ) -> Any:
         try:
@@ -164,7 +166,7 @@ class StoredEvents:
             self._note_failure(what, "the history store does not respond in time")
             raise
 
-    def _with_store(self, what: StoreOperation, call: Callable[..., Result], *arguments: object) -> Result:
+    def with_store(self, what: StoreOperation, call: Callable[..., Result], *arguments: object) -> Result:
         """Call the store; the log says when it fails and when it works again, not once for every request."""
         began = time.monotonic()
         outcome: StoreResult = "ok"

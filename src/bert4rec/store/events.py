@@ -8,7 +8,7 @@ by timestamp, and by arrival where timestamps are equal.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, LiteralString, NamedTuple, Protocol
 
 from bert4rec.errors import UsageError
 
@@ -85,13 +85,19 @@ class HistoryStore(Protocol):
         """All events, in the order of their arrival."""
 
     def prune(self, before: int) -> Forgotten:
-        """Remove all events before a moment, in microseconds since 1970."""
+        """Remove all events before a moment, in microseconds since 1970, and what tests counted before it."""
 
     def forget(self, user_id: str) -> Forgotten:
-        """Remove all events of a user. Their ids may be used again."""
+        """Remove all events of a user, whose ids may be used again, and what tests counted of the user."""
 
     def remove(self, event_id: str) -> Forgotten:
         """Remove one event. Its id may be used again."""
+
+    def query(self, statement: LiteralString, *values: object) -> list[tuple[Any, ...]]:
+        """All rows that a statement gives. Values stand where it has `%s`."""
+
+    def change(self, *changes: tuple[LiteralString, Sequence[tuple[object, ...]]]) -> list[bool]:
+        """Run each statement once for each of its rows, all in one transaction; whether each changed something."""
 
     def interrupt(self) -> None:
         """Let calls under way fail soon, even where the store does not answer. Only `close` may follow."""

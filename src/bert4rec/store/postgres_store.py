@@ -25,6 +25,8 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
+from bert4rec.store.feedback import SCHEMA as FEEDBACK_SCHEMA
+from bert4rec.store.feedback import TABLES, subject_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -83,6 +85,17 @@ ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 ROWS_AT_ONCE = 50_000
 FORGET = "DELETE FROM bert4rec_events WHERE user_id = %s"
 REMOVE = "DELETE FROM bert4rec_events WHERE event_id = %s"
+FORGET_SUBJECT = (
+    "DELETE FROM bert4rec_exposures WHERE subject = %s",
+    "DELETE FROM bert4rec_feedback WHERE subject = %s",
+)
+PRUNE_COUNTS = (
+    "DELETE FROM bert4rec_exposures WHERE ctid = ANY(ARRAY("
+    "SELECT ctid FROM bert4rec_exposures WHERE timestamp < %s LIMIT %s))",
+    "DELETE FROM bert4rec_feedback WHERE ctid = ANY(ARRAY("
+    "SELECT ctid FROM bert4rec_feedback WHERE timestamp < %s LIMIT %s))",
+)
+MISSING = "SELECT count(*) FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
 TRACES = (
     "No query finds the events any more. The database server's files, its write-ahead log and backups may hold them "
     "until its VACUUM and its rotation of the log reuse the space."
@@ -118,6 +131,9 @@ class PostgresHistory:
     def add(self, events: Sequence[Event]) -> list[bool]:
         return self._call(lambda connection: _add(connection, events))
 
+    def change(self, *changes: tuple[LiteralString, Sequence[tuple[object, ...]]]) -> list[bool]:
+        return self._call(lambda connection: _change(connection, changes))
+
     def newest(self, user_id: str, limit: int) -> list[Event]:
         rows = self._call(lambda connection: connection.execute(NEWEST, (user_id, limit)).fetchall())
         return [Event._make(row) for row in reversed(rows)]
@@ -147,9 +163,14 @@ class PostgresHistory:
         ((last,),) = self.query(LAST)
         for first in range(0, last + 1, ROWS_AT_ONCE):
             deleted += self._delete(PRUNE, first, first + ROWS_AT_ONCE - 1, before).deleted
+        for statement in PRUNE_COUNTS:
+            while self._delete(statement, before, ROWS_AT_ONCE).deleted:
+                pass
         return Forgotten(deleted, TRACES if deleted else None)
 
     def forget(self, user_id: str) -> Forgotten:
+        for statement in FORGET_SUBJECT:
+            self._delete(statement, subject_of(user_id))
         return self._delete(FORGET, user_id)
 
     def remove(self, event_id: str) -> Forgotten:
@@ -210,10 +231,11 @@ class PostgresHistory:
         self._threads.connection = connection
         self._opened.add(connection)
         connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))
-        if connection.execute("SELECT to_regclass('bert4rec_events')").fetchone() == (None,):
+        if connection.execute(MISSING, (["bert4rec_events", *TABLES],)).fetchone() != (0,):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
                 connection.execute(SCHEMA)
+                connection.execute(FEEDBACK_SCHEMA)
         return connection
 
     def _discard(self) -> None:
@@ -240,6 +262,20 @@ def _add(connection: "psycopg.Connection", events: Sequence[Event]) -> list[bool
             rows = connection.execute(STORED, (repeated,)).fetchall()
             find_conflicts(events, is_new, {row[0]: Event._make(row) for row in rows})
     return is_new
+
+
+def _change(
+    connection: "psycopg.Connection", changes: Sequence[tuple[LiteralString, Sequence[tuple[object, ...]]]]
+) -> list[bool]:
+    changed = []
+    with connection.transaction(), connection.cursor() as cursor:
+        for statement, rows in changes:
+            cursor.executemany(statement + " RETURNING 1", rows, returning=True)  # one round trip for all
+            is_left = bool(rows)
+            while is_left:
+                changed.append(cursor.rowcount == 1)
+                is_left = bool(cursor.nextset())
+    return changed
 
 
 def _add_missing(connection: "psycopg.Connection", actions: Sequence[Action], first_id: str) -> int:

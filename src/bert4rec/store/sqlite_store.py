@@ -6,10 +6,11 @@ sync affordable.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from typing import Any, TypeVar
 
 from bert4rec.errors import DataError, UsageError
 from bert4rec.store.events import (
@@ -22,6 +23,8 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
+from bert4rec.store.feedback import SCHEMA as FEEDBACK_SCHEMA
+from bert4rec.store.feedback import subject_of
 from bert4rec.store.sqlite_files import (
     WAIT_FOR_OTHER_WRITERS,
     Eraser,
@@ -36,6 +39,7 @@ from bert4rec.store.sqlite_files import (
     way_out,
 )
 
+Result = TypeVar("Result")
 APPLICATION = 0x62657274
 """Written into the file, which is recognised by it."""
 SCHEMA = f"""
@@ -68,6 +72,14 @@ PRUNE = "DELETE FROM bert4rec_events WHERE arrival BETWEEN ? AND ? AND timestamp
 LAST = "SELECT coalesce(max(arrival), 0) FROM bert4rec_events"
 FORGET = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE user_id = ? LIMIT ?)"
 REMOVE = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE event_id = ? LIMIT ?)"
+FORGET_SUBJECT = (
+    "DELETE FROM bert4rec_exposures WHERE rowid IN (SELECT rowid FROM bert4rec_exposures WHERE subject = ? LIMIT ?)",
+    "DELETE FROM bert4rec_feedback WHERE rowid IN (SELECT rowid FROM bert4rec_feedback WHERE subject = ? LIMIT ?)",
+)
+PRUNE_COUNTS = (
+    "DELETE FROM bert4rec_exposures WHERE rowid IN (SELECT rowid FROM bert4rec_exposures WHERE timestamp < ? LIMIT ?)",
+    "DELETE FROM bert4rec_feedback WHERE rowid IN (SELECT rowid FROM bert4rec_feedback WHERE timestamp < ? LIMIT ?)",
+)
 WAIT_FOR_ERASURE = 2.5
 """Seconds; a store of ten million events takes less than two."""
 SHORT_OF_SPACE = 8 * 2**20
@@ -142,6 +154,8 @@ class SQLiteHistory:
                 raise DataError(
                     f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
+            for statement in FEEDBACK_SCHEMA.split(";"):  # tables that earlier versions do not look at
+                connection.execute(statement)
 
     def _damaged(self, damage: str) -> DataError:
         return DataError(f"`store`: {self.path} is damaged: {damage}. {way_out(self.path)}")
@@ -159,39 +173,44 @@ class SQLiteHistory:
                     self._writer.execute("ROLLBACK")
 
     def add(self, events: Sequence[Event]) -> list[bool]:
+        return self._keep(lambda connection: _insert(connection, events))
+
+    def change(self, *changes: tuple[str, Sequence[tuple[object, ...]]]) -> list[bool]:
+        return self._keep(
+            lambda connection: [
+                connection.execute(statement.replace("%s", "?"), row).rowcount == 1
+                for statement, rows in changes
+                for row in rows
+            ]
+        )
+
+    def _keep(self, insert: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Add something in one transaction, with room left for deleting."""
         with self._translated_errors():
             left = free_bytes(self.path)
             if left < RESERVE and not self._has_free_pages():
                 raise StoreFullError("the disk of the history store is full")
             try:
-                is_new = self._insert(events)
+                with self._transaction() as connection:
+                    kept = insert(connection)
             except sqlite3.Error as error:
                 if not is_full(error):
                     raise
                 self._empty_log()  # which holds what could not be committed, and more
-                is_new = self._insert(events)
+                with self._transaction() as connection:
+                    kept = insert(connection)
             if left < SHORT_OF_SPACE:
                 self._empty_log()
-        return is_new
-
-    def _insert(self, events: Sequence[Event]) -> list[bool]:
-        with self._transaction() as connection:
-            is_new = [connection.execute(INSERT, event).rowcount == 1 for event in events]
-            if not all(is_new):
-                self._refuse_conflicts(connection, events, is_new)
-        return is_new
-
-    def _refuse_conflicts(
-        self, connection: sqlite3.Connection, events: Sequence[Event], is_new: Sequence[bool]
-    ) -> None:
-        repeated = [event.event_id for event, new in zip(events, is_new, strict=True) if not new]
-        rows = [connection.execute(STORED, (each,)).fetchone() for each in repeated]
-        find_conflicts(events, is_new, {row[0]: Event._make(row) for row in rows})
+        return kept
 
     def _has_free_pages(self) -> bool:
         """Whether deleted events have left room in the file, so that it need not grow."""
         with self._writing:
             return bool(self._writer.execute("PRAGMA freelist_count").fetchone()[0])
+
+    def query(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._translated_errors():
+            return self._reader.execute(statement.replace("%s", "?"), values).fetchall()
 
     def newest(self, user_id: str, limit: int) -> list[Event]:
         with self._translated_errors():
@@ -234,24 +253,30 @@ class SQLiteHistory:
                 with self._transaction() as connection:
                     found = connection.execute(PRUNE, (first, first + ROWS_AT_ONCE - 1, before))
                     deleted += found.rowcount
+            for statement in PRUNE_COUNTS:
+                last = ROWS_AT_ONCE
+                while last:
+                    with self._transaction() as connection:
+                        last = connection.execute(statement, (before, ROWS_AT_ONCE)).rowcount
         return self._erased(deleted)
 
     def forget(self, user_id: str) -> Forgotten:
-        return self._delete(FORGET, user_id)
+        for statement in FORGET_SUBJECT:
+            self._delete(statement, subject_of(user_id))
+        return self._erased(self._delete(FORGET, user_id))
 
     def remove(self, event_id: str) -> Forgotten:
-        return self._delete(REMOVE, event_id)
+        return self._erased(self._delete(REMOVE, event_id))
 
-    def _delete(self, statement: str, of: str) -> Forgotten:
+    def _delete(self, statement: str, of: str) -> int:
         with self._translated_errors():
             try:
                 with self._transaction() as connection:
-                    deleted = connection.execute(statement, (of, -1)).rowcount
+                    return connection.execute(statement, (of, -1)).rowcount
             except sqlite3.Error as error:
                 if not is_full(error):
                     raise
-                deleted = self._delete_few_by_few(statement, of)
-        return self._erased(deleted)
+                return self._delete_few_by_few(statement, of)
 
     def _erased(self, deleted: int) -> Forgotten:
         is_erased = self._eraser.erase(patience=WAIT_FOR_ERASURE)
@@ -299,3 +324,13 @@ class SQLiteHistory:
                 self._is_damaged = True
                 raise StoreError(f"{NOW_DAMAGED}: {reason_of(error)}. {way_out(self.path)}") from error
             raise StoreError(f"the history store is unavailable: {reason_of(error)}") from error
+
+
+def _insert(connection: sqlite3.Connection, events: Sequence[Event]) -> list[bool]:
+    """Add all events, or raise EventConflictError where an id is that of another event."""
+    is_new = [connection.execute(INSERT, event).rowcount == 1 for event in events]
+    if not all(is_new):
+        repeated = [event.event_id for event, new in zip(events, is_new, strict=True) if not new]
+        rows = [connection.execute(STORED, (each,)).fetchone() for each in repeated]
+        find_conflicts(events, is_new, {row[0]: Event._make(row) for row in rows})
+    return is_new

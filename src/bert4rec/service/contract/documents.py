@@ -27,6 +27,8 @@ DESCRIPTION = (
     "integers. In responses, item ids are integers where those of the data are, and all other ids are strings. Errors "
     "are RFC 9457 problem documents with a stable `code`. Every response carries `X-Request-ID`."
 )
+SOME_ID = "019c13f2a5ff3f9c21be9d08140703d7"
+"""Of a recommendation."""
 _SCHEMAS = "#/components/schemas/"
 _PROBLEM = {
     "description": "What went wrong.",
@@ -109,7 +111,7 @@ def _parameters(operation: Operation) -> list[JSON]:
         {
             "name": name,
             "in": "path" if f"{{{name}}}" in operation.path else "query",
-            "required": name in schema["required"],
+            "required": name in schema.get("required", ()),
             "schema": field,
         }
         for name, field in schema["properties"].items()
@@ -144,6 +146,7 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
         "/v1/rank": {"three": {"history": history, "items": items}},
         "/v1/explain": {"one": {"history": history, "item_id": items[-1]}},
         "/v1/events": {"purchase": {"events": [bought]}},
+        "/v1/feedback": {"click": {"feedback": [{"recommendation_id": SOME_ID, "item_id": items[0]}]}},
     }
 
 

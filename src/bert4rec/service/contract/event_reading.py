@@ -10,12 +10,11 @@ from bert4rec.recommend.ids import as_given, spellings
 from bert4rec.service.contract.event_schemas import EventsRequest, TimedEvents
 from bert4rec.service.problems import ProblemError
 from bert4rec.store.events import Event, EventConflictError
+from bert4rec.store.feedback import A_DAY
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1000, "microseconds": 1, "nanoseconds": 0.001}
-A_DAY = 86_400_000_000
-"""Microseconds. Clocks differ, and time zones are mixed up; what lies further ahead would stay the newest for long."""
 FIRST_MOMENT, LAST_MOMENT = (
     (each.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for each in (datetime.min, datetime.max)
 )
@@ -52,7 +51,7 @@ class ReadEvents:
 def read_events(request: EventsRequest, catalogue: Catalogue) -> ReadEvents:
     """The events of a request as they are stored, whether or not the model knows their items."""
     unit = request.time_unit if isinstance(request, TimedEvents) else "seconds"
-    latest = time.time_ns() // 1000 + A_DAY
+    latest = latest_moment()
     events, places, rejected = [], [], []
     unknown: dict[str, str | int] = {}
     for place, event in enumerate(request.events):
@@ -61,23 +60,38 @@ def read_events(request: EventsRequest, catalogue: Catalogue) -> ReadEvents:
             code = "invalid_timestamp" if moment is None else "future_timestamp"
             rejected.append({"index": place, "code": code})
             continue
-        number = catalogue.number_of(event.item_id)
-        if number is None:
-            # As a later model with ids of the same type will spell it.
-            item_id = spellings(str(event.item_id), whole_numbers=catalogue.whole_numbers)[-1]
+        item_id, is_known = stored_id(event.item_id, catalogue)
+        if not is_known:
             unknown.setdefault(item_id, as_given(event.item_id))
-        else:
-            item_id = str(catalogue.id_of(number))
         more = event.event_type, event.recommendation_id
         events.append(Event(event.event_id, event.user_id, item_id, moment, *more))
         places.append(place)
     return ReadEvents(events, places, rejected, list(unknown.values()))
 
 
+def latest_moment() -> int:
+    """Clocks differ, and time zones are mixed up; what lies further ahead than a day would stay the newest for long."""
+    return time.time_ns() // 1000 + A_DAY
+
+
+def stored_id(item_id: str | int, catalogue: Catalogue) -> tuple[str, bool]:
+    """The id of an item as it is stored, and whether the model knows it."""
+    number = catalogue.number_of(item_id)
+    if number is None:
+        # As a later model with ids of the same type will spell it.
+        return spellings(str(item_id), whole_numbers=catalogue.whole_numbers)[-1], False
+    return str(catalogue.id_of(number)), True
+
+
+def microseconds(timestamp: datetime) -> int:
+    """Since 1970."""
+    return min(max((timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+
+
 def _microseconds(timestamp: datetime | float, unit: str) -> int | None:
     """Since 1970; None for a number that is no time in this unit."""
     if isinstance(timestamp, datetime):
-        return min(max((timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+        return microseconds(timestamp)
     if not FIRST_MOMENT <= timestamp * MICROSECONDS_PER[unit] <= LAST_MOMENT:  # which no infinite one is
         return None
     # Nanoseconds have more digits than a float.

@@ -99,6 +99,11 @@ History = Annotated[
     Field(description="Item ids, oldest first. The model looks at the newest."),
 ]
 
+Subject = Annotated[
+    Id | None,
+    Field(description="Who asks, such as a user or a session: decides which of several models answers."),
+]
+
 
 def _whole(value: object) -> object:
     """In JSON Schema, 10.0 is an integer, and 10 with blanks around it is not."""
@@ -171,12 +176,22 @@ class ByHistory(Options):
     """Recommend by a history that the request carries. Nothing is stored."""
 
     history: History
+    subject: Subject = None
+
+    @property
+    def asker(self) -> str | None:
+        """Who asks, as tests of several models tell people apart."""
+        return self.subject
 
 
 class ByUser(Options):
     """Recommend by the events that were stored for a user."""
 
     user_id: Id
+
+    @property
+    def asker(self) -> str | None:
+        return self.user_id
 
 
 def _kind(value: Any) -> str:
@@ -200,6 +215,7 @@ class RankRequest(RequestModel):
 
     history: History
     items: list[ItemId] = Field(min_length=1, max_length=MAX_RANKED)
+    subject: Subject = None
 
 
 class ExplainRequest(RequestModel):
@@ -227,6 +243,12 @@ class UserRequest(ParametersModel):
     user_id: TextId
 
 
+class RollbackRequest(ParametersModel):
+    arm: Annotated[str, StringConstraints(max_length=MAX_ID)] | None = Field(
+        None, description="Which of several models."
+    )
+
+
 class HistoryRequest(UserRequest):
     limit: HistoryLimit = MAX_HISTORY
 
@@ -234,6 +256,7 @@ class HistoryRequest(UserRequest):
 class ModelName(BaseModel):
     name: str
     version: str
+    arm: str = Field("", description="Its name among several models; absent where there is but one.")
 
 
 class CatalogueItem(BaseModel):
@@ -336,6 +359,7 @@ class ModelState(ModelName):
     max_history: int
     exclude_seen: bool = Field(description="The default of `exclude_seen` in requests.")
     loaded_at: str
+    share: int | None = Field(None, description="Of users, beside those of the others; absent as `arm` is.")
 
 
 class ModelStates(BaseModel):

@@ -28,8 +28,9 @@ log = logging.getLogger("bert4rec.service")
 class Life(Protocol):
     """What is served, from its start to its end."""
 
-    tell_others: Callable[[], None]
-    """Called when this process goes back to the model before: other workers must do so too."""
+    tell_others: Callable[[str], None]
+    """Called when this process goes back to the model before, with the name of the arm it serves: other workers must
+    do so too."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Entered before the first request and left after the last."""
@@ -43,7 +44,7 @@ class Life(Protocol):
         """Look whether anything has changed on disk."""
         ...
 
-    def roll_back(self) -> None:
+    def roll_back(self, arm: str) -> None:
         """Go back to the model before, as another worker did."""
         ...
 

@@ -23,7 +23,8 @@ from bert4rec.service.http.connection import Connection
 from bert4rec.service.http.server import GRACE, Life, Server, tls_options
 
 CONNECTION, DRAIN, STOP, RELOAD, ROLL_BACK = b"c", b"d", b"s", b"h", b"b"
-"""From the parent. A worker may say ROLL_BACK too: all others then do the same."""
+"""From the parent. A worker may say ROLL_BACK too, and behind it which of several models: all others then do the
+same."""
 READY, ALIVE = b"r", b"n"
 """From a worker; behind ALIVE stands how many connections it has."""
 BEAT_EVERY = 0.5
@@ -148,8 +149,8 @@ class Supervisor:
             if word == READY:
                 worker.is_ready, self._failures = True, 0
                 self._begin_to_accept()
-            elif word == ROLL_BACK:
-                self._tell_all(ROLL_BACK, but=worker)
+            elif word.startswith(ROLL_BACK):
+                self._tell_all(word, but=worker)
             elif word.startswith(ALIVE):
                 worker.connections = int(word[1:])
 
@@ -253,7 +254,7 @@ def _how(code: int | None) -> str:
 async def serve_given(server: Server, channel: socket.socket, tls: ssl.SSLContext | None, life: Life) -> None:
     """Serve the connections that the parent gives, until it says stop or has gone."""
     channel.setblocking(False)
-    life.tell_others = partial(_say, channel, ROLL_BACK)
+    life.tell_others = lambda arm: _say(channel, ROLL_BACK + arm.encode())
     await server.run(partial(_accepting, channel, tls, server, life), on_ready=partial(_say, channel, READY))
 
 
@@ -293,8 +294,8 @@ async def _accepting(
                 server.drain()
             elif word == RELOAD:
                 server.reload()
-            elif word == ROLL_BACK:
-                life.roll_back()
+            elif word.startswith(ROLL_BACK):
+                life.roll_back(word[1:].decode())
             elif word in (STOP, b""):  # told to stop, or the parent has died
                 server.stop()
                 loop.remove_reader(channel)

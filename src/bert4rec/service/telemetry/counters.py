@@ -42,6 +42,7 @@ class Metrics:
         self._of_routes: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._of_store: dict[tuple[StoreOperation, StoreResult], tuple[Counter, Histogram]] = {}
         self._followed: dict[Gauge, Callable[[], float]] = {}
+        self._loaded_at: dict[str, float] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"bert4rec_{name}", text, labels, registry=registry)
@@ -63,6 +64,10 @@ class Metrics:
         self.inference_seconds = histogram("inference_duration_seconds", "Time of one batch in the model.")
         self.batch_size = histogram("batch_size", "Questions in one batch.", buckets=SIZES)
         self.fallbacks = counter("fallbacks", "Recommendations by popularity.", "reason")
+        self.recommendations = counter(
+            "recommendations", "Recommendations given, by arm of a test and version.", "arm", "version"
+        )
+        self.feedback = counter("feedback", "Feedback received, by arm of a test.", "arm", "result")
         self.unknown_items = counter("unknown_items", "Items in requests that the model does not know.")
         self.events = counter("events", "Events received.", "result")
         self.store_operations = counter(
@@ -142,9 +147,10 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
-    def note_model(self, loaded_at: datetime) -> None:
-        """Remember when the current model was loaded."""
-        self.follow(self.model_age, lambda: time.time() - loaded_at.timestamp())
+    def note_model(self, loaded_at: datetime, arm: str = "") -> None:
+        """Remember when the current model was loaded; of several that are served, the oldest counts."""
+        self._loaded_at[arm] = loaded_at.timestamp()
+        self.follow(self.model_age, lambda: time.time() - min(self._loaded_at.values()))
 
     def follow(self, gauge: "Gauge", look: Callable[[], float]) -> None:
         """Have a number looked up by `look` from now on, whenever somebody wants to know."""
