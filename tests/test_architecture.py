@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "service": {*DATA, "recommend", "store"},
     "tuning": {*LEARNING, "training", "budget"},
     "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "service"},
+    "automatic": {*LEARNING, "pages", "training", "budget", "api"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},
 }

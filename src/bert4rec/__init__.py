@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
+    from bert4rec.automatic.auto import AutoResult, auto
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import SplitSpec
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "AutoResult": "automatic.auto",
     "Bert4RecError": "errors",
     "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
@@ -60,6 +62,7 @@ _PLACES = {
     "TuningTrial": "tuning.outcome",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
+    "auto": "automatic.auto",
     "compare": "api.runs",
     "list_models": "settings.sections",
     "list_presets": "settings.presets",
@@ -74,6 +77,7 @@ _PLACES = {
 """Public name → the module that has it. `__all__` repeats the names, for those who read without running."""
 
 __all__ = [
+    "AutoResult",
     "Bert4RecError",
     "Comparison",
     "Contribution",
@@ -99,6 +103,7 @@ __all__ = [
     "UsageError",
     "UserRanks",
     "__version__",
+    "auto",
     "compare",
     "list_models",
     "list_presets",

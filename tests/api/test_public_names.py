@@ -7,6 +7,7 @@ import sys
 import bert4rec
 
 FUNCTIONS = {
+    "auto",
     "compare",
     "list_models",
     "list_presets",
@@ -19,6 +20,7 @@ FUNCTIONS = {
     "tune",
 }
 CLASSES = {
+    "AutoResult",
     "Comparison",
     "Contribution",
     "Dataset",
