@@ -69,6 +69,8 @@ class Shell:
             server = self._until_done.enter_context(running(self._folder / words[2], *words[3:]))
             self._address = server.address
             return
+        if words[:2] == ["bert4rec", "auto"]:
+            words += ["--minutes", "0.001"]
         if words[:2] == ["bert4rec", "train"]:
             words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":

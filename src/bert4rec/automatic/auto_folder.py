@@ -20,7 +20,7 @@ class AutoFolder:
 
     path: Path
     asked: dict[str, Any]
-    """Parameter → value, of all that decides the outcome."""
+    """Parameter → value, of all that were given and decide the outcome."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Stage → how long it took, of those that are done."""
 
@@ -36,8 +36,9 @@ class AutoFolder:
         before = _read(path / MANIFEST)
         if before["finished"]:
             refuse_existing(path, MANIFEST, overwrite=False)
-        for name, value in folder.asked.items():
-            if (kept := before["asked"].get(name)) != value:
+        for name in {**before["asked"], **folder.asked}:
+            kept, value = before["asked"].get(name), folder.asked.get(name)
+            if kept != value:
                 raise UsageError(
                     f"{path} was begun {_given(name, kept)}, not {_given(name, value)}. Go on as it was begun, or "
                     "start again with `overwrite=True`."

@@ -11,6 +11,7 @@ from bert4rec.automatic.findings import METRIC, Example, Findings
 from bert4rec.automatic.line_chart import STYLE as CHART_STYLE
 from bert4rec.automatic.line_chart import line_chart
 from bert4rec.pages import html_page
+from bert4rec.training.reporting.advice import tell_of_restart
 
 MARKOV = "Markov chain"
 STYLE = (
@@ -20,12 +21,15 @@ STYLE = (
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; margin: 0 0 1rem; }
 .facts div { border: 1px solid var(--line); border-radius: 8px; padding: .5rem .8rem; }
 .facts dt { font-size: .85rem; opacity: .75; } .facts dd { margin: 0; font-size: 1.15rem; }
-.notes { padding-left: 1.2rem; max-width: 50rem; font-size: .92rem; } .notes .warning { font-weight: 600; }
-tr.served td { font-weight: 600; } .share { text-align: left; }
+.wide + .wide { margin-top: 1.2rem; } .few { width: auto; } .few :last-child { text-align: left; }
+.few .bar { width: calc(min(10rem, 25vw) * var(--share)); }
+th { white-space: normal; vertical-align: bottom; }
+.notes { padding-left: 1.2rem; max-width: 50rem; font-size: .92rem; }
+tr.served td { font-weight: 600; }
 pre { background: var(--soft); padding: .6rem .8rem; border-radius: 8px; overflow-x: auto; margin: .3rem 0 1rem; }
 pre code { background: none; padding: 0; }
 .users { grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
-.lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0 1rem; }
+.lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(7rem, 1fr)); gap: 0 1rem; }
 .user { overflow-wrap: anywhere; }
 """
 )
@@ -55,78 +59,71 @@ def _data(found: Findings, wording: Callable[[str], str]) -> str:
         "users": f"{known['users']:,}",
         "items": f"{known['items']:,}",
         "actions": f"{known['actions']:,}",
-        "actions of a user": f"{known['shortest_length']:,} to {known['longest_length']:,}",
-        "half of the users have at most": f"{known['median_length']:g}",
+        "actions of a user": f"{known['shortest_length']:,} to {known['longest_length']:,}, "
+        f"median {known['median_length']:g}",
         "repeats": f"{known['repeats']:,} ({'kept' if known['repeat_rule'] == 'keep' else 'excluded'})",
     }
     if known["first_day"]:
         facts["from, to"] = f"{known['first_day']}, {known['last_day']}"
     boxes = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in facts.items())
-    shares = {share: part for share, part in known["popularity"].items() if share != "100.0%"}
     rows = [
-        [f"top {share} of the items", _bar(part, f"{part:.1%} of all actions")]
-        for share, part in shares.items()
+        [f"top {share}", f'<span class="bar" style="--share: {part:.3f}"></span> {part:.1%}']
+        for share, part in known["popularity"].items()
+        if share != "100.0%"
     ]
-    popular = _table(["", "popularity"], rows) if rows else ""
     notes = [_code(wording(note)) for note in found.dataset.notes]
-    notes += [f'<span class="warning">{_code(wording(each))}</span>' for each in found.dataset.warnings()]
+    notes += [f"<b>Warning:</b> {_code(wording(each))}" for each in found.dataset.warnings()]
+    popular = _table(["most popular items", "their share of all actions"], rows, few=True)
     return f'<h2>The data</h2><dl class="facts">{boxes}</dl>{popular}{_list(notes)}'
 
 
 def _training(found: Findings, wording: Callable[[str], str]) -> str:
     curves = {title: curve for title in found.runs if (curve := found.curve(title))}
-    standing = found.standing
-    levels = {MARKOV: standing["following"], found.popular: standing["popular"]}
+    standing, chosen, notes = found.standing, [], []
+    for title in curves:
+        run = found.runs[title]
+        steps, width = run.result["lines"][0]["steps"], run.plan.config.model.width
+        chosen.append(f"{title} (width {width}): {found.validation(title):.4f} after {steps:,} steps")
+        told = [*map(tell_of_restart, run.result["lines"][-1]["restarts"]), run.result["standing"]["hint"]]
+        notes += [f"{escape(title)}: {_code(wording(each))}" for each in told if each]
     metric, _, protocol = str(found.criterion).partition(":")
     mean = (
-        f" (geometric mean of {metric} among 101 candidates and among all items)"
+        f", the geometric mean of {metric} among 101 candidates and among all items"
         if protocol == "both"
         else ""
     )
     chart = line_chart(
-        curves, levels, x_label="steps", y_label=f"{found.criterion} on the validation items{mean}"
+        curves,
+        {MARKOV: standing["following"], found.popular: standing["popular"]},
+        x_label="steps",
+        y_label=f"{found.criterion} on the validation items",
     )
-    size = []
-    for title in curves:
-        run = found.runs[title]
-        steps, width = run.result["lines"][0]["steps"], run.plan.config.model.width
-        size.append(f"{title}: {steps:,} steps were best, width {width}, value {found.validation(title):.4f}")
-    notes = [
-        f"{escape(title)}: {_code(wording(note))}" for title in curves for note in found.runs[title].notes
-    ]
     return (
-        f"<h2>How the models learned</h2><p>The best number of steps and the model that is served are chosen on the "
-        f"validation items, the last but one of each user. {escape('. '.join(size))}.</p>{chart}{_list(notes)}"
+        "<h2>How the models learned</h2><p>The number of steps and the model to serve are chosen on the validation "
+        f"items, by {found.criterion}{mean}. {escape('; '.join(chosen))}.</p>{chart}{_list(notes)}"
     )
 
 
 def _comparison(found: Findings) -> str:
     rows = [_metric_cells(title, found.metrics(title), _interval(found, title)) for title in found.runs]
     rows.insert(-1, _metric_cells(MARKOV, found.markov, "–"))
-    heads = [
-        "",
-        "HR@10",
-        METRIC,
-        "MRR",
-        "HR@10 of 101",
-        f"{METRIC} of 101",
-        f"{METRIC} above {found.popular}, 95%",
-    ]
+    heads = ["", "HR@10", METRIC, f"above {found.popular}, 95% interval", "HR@10 of 101", f"{METRIC} of 101"]
     served = list(found.runs).index(found.served)
     sentences = _list(escape(each) for each in found.comparison.sentences)
     return (
-        "<h2>Which model is the best?</h2><p>On the test items, the last of each user, looked at once. HR@10 "
-        f"is the share of users whose next item is among the first ten of all items; {METRIC} and MRR also reward a "
-        "place near the top. “Of 101”: ranked among 100 others, drawn by popularity, as in the paper. "
-        f"{found.popular} recommends the most popular items to everybody, the {MARKOV} what most often followed the "
-        f"last item.</p>{_table(heads, rows, served)}{sentences}"
+        "<h2>Which model is the best?</h2><p>On the test items, which were looked at once. HR@10 is the share of users "
+        f"whose next item is among the first ten of all items; {METRIC} also rewards a place near the top. “Of 101”: "
+        f"ranked among up to 100 others, drawn by popularity, as in the paper. {found.popular} recommends the most "
+        f"popular items to everybody, the {MARKOV} what most often followed the last item.</p>"
+        f"{_table(heads, rows, marked=served)}{sentences}<p>What was exported is {escape(found.served)}, trained once "
+        "more on everything, the test items included, so that it knows the newest actions.</p>"
     )
 
 
 def _metric_cells(title: str, metrics: dict[str, dict[str, float]], interval: str) -> list[str]:
     full, sampled = metrics["full"], metrics["sampled"]
-    values = [full["HR@10"], full[METRIC], full["MRR"], sampled["HR@10"], sampled[METRIC]]
-    return [escape(title), *(f"{value:.4f}" for value in values), interval]
+    of_all, of_some = ([f"{each[name]:.4f}" for name in ("HR@10", METRIC)] for each in (full, sampled))
+    return [escape(title), *of_all, interval, *of_some]
 
 
 def _interval(found: Findings, title: str) -> str:
@@ -213,17 +210,16 @@ def _next(found: Findings, folder: AutoFolder) -> str:
     return f"<h2>What to do next</h2>{told}"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], marked: int | None = None) -> str:
-    """`heads` and `rows` are HTML; one row may be marked."""
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, marked: int | None = None, few: bool = False
+) -> str:
+    """`heads` and `rows` are HTML; one row may be marked, and one with `few` columns is as narrow as they are."""
     head = "".join(f"<th>{each}</th>" for each in heads)
     classes = (' class="served"' if number == marked else "" for number in range(len(rows)))
     cells = ("".join(f"<td>{cell}</td>" for cell in row) for row in rows)
     lines = (f"<tr{each}>{row}</tr>" for each, row in zip(classes, cells, strict=True))
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
-
-
-def _bar(share: float, text: str) -> str:
-    return f'<span class="bar" style="width:{10 * share:.2f}rem"></span> {escape(text)}'
+    narrow = ' class="few"' if few else ""
+    return f'<div class="wide"><table{narrow}><tr>{head}</tr>{"".join(lines)}</table></div>'
 
 
 def _list(entries: Iterable[str]) -> str:

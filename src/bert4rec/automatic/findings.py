@@ -149,13 +149,13 @@ class Findings:
         p_value = difference.total.p_value
         if difference.total.difference <= 0 or p_value >= LIKELY:
             return (
-                f"{self.served} is the best of what was tried, yet not clearly better than recommending the most "
+                f"{self.served}, the best on the validation items, is not clearly better than recommending the most "
                 f"popular items to everybody: {told} (p = {p_value:.2f})."
             )
-        sure = "no chance" if p_value < SURE else "probably no chance"
+        sure = "is not" if p_value < SURE else "is probably not"
         p = "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
-        times = f", {found[METRIC] / pop[METRIC]:.1f} times" if pop[METRIC] else ""
+        times = f", {found[METRIC] / pop[METRIC]:.1f} times as much" if pop[METRIC] else ""
         return (
-            f"{self.served} predicts best: {told}. {METRIC} is {found[METRIC]:.4f} instead of {pop[METRIC]:.4f}"
-            f"{times}, which is {sure} ({p})."
+            f"{self.served}, the best on the validation items, is worth serving: {told}. {METRIC} is "
+            f"{found[METRIC]:.4f} instead of {pop[METRIC]:.4f}{times}; that {sure} by chance ({p})."
         )

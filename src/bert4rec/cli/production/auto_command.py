@@ -98,18 +98,26 @@ def auto_command(
 
 
 class AutoLine(LiveLine):
-    """Without a line for each validation, which the page shows as curves, and with every warning once."""
+    """Without a line for each validation, which the page shows as curves; and what all trainings say, once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._warned: set[str] = set()
+        self._told: set[str] = set()
 
     def mark(self, text: str) -> None: ...
 
+    def say(self, text: str) -> None:
+        if self._is_new(text):
+            super().say(text)
+
     def warn(self, text: str) -> None:
-        if text not in self._warned:
+        if self._is_new(text):
             super().warn(text)
-        self._warned.add(text)
+
+    def _is_new(self, text: str) -> bool:
+        is_new = text not in self._told
+        self._told.add(text)
+        return is_new
 
 
 def _print(found: "AutoResult") -> None:
