@@ -14,6 +14,7 @@ from bert4rec.pages import html_page
 from bert4rec.training.reporting.advice import tell_of_restart
 
 MARKOV = "Markov chain"
+_HIT = ' class="hit"'
 STYLE = (
     CHART_STYLE
     + """
@@ -26,11 +27,12 @@ STYLE = (
 th { white-space: normal; vertical-align: bottom; }
 .notes { padding-left: 1.2rem; max-width: 50rem; font-size: .92rem; }
 tr.served td { font-weight: 600; }
-pre { background: var(--soft); padding: .6rem .8rem; border-radius: 8px; overflow-x: auto; margin: .3rem 0 1rem; }
-pre code { background: none; padding: 0; }
+pre { background: var(--soft); padding: .6rem .8rem; border-radius: 8px; margin: .3rem 0 1rem; white-space: pre-wrap; }
+pre code { background: none; padding: 0; overflow-wrap: anywhere; }
 .users { grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); }
 .lists { display: grid; grid-template-columns: repeat(auto-fit, minmax(7rem, 1fr)); gap: 0 1rem; }
-.user { overflow-wrap: anywhere; }
+h1, .user { overflow-wrap: anywhere; }
+@media (max-width: 30rem) { th, td { padding: .35rem .4rem; } }
 """
 )
 
@@ -60,7 +62,7 @@ def _data(found: Findings, wording: Callable[[str], str]) -> str:
         "items": f"{known['items']:,}",
         "actions": f"{known['actions']:,}",
         "actions of a user": f"{known['shortest_length']:,} to {known['longest_length']:,}, "
-        f"median {known['median_length']:g}",
+        f"half have at most {known['median_length']:g}",
         "repeats": f"{known['repeats']:,} ({'kept' if known['repeat_rule'] == 'keep' else 'excluded'})",
     }
     if known["first_day"]:
@@ -161,20 +163,18 @@ def _users(found: Findings) -> str:
 
 
 def _user(example: Example, names: Sequence[str]) -> str:
-    def listed(numbers: Iterable[int]) -> str:
-        marks = (' class="hit"' if number == example.next_item else "" for number in numbers)
-        items = (
-            f"<li{mark}>{escape(names[number])}</li>" for mark, number in zip(marks, numbers, strict=True)
-        )
+    def listed(numbers: Iterable[int], sought: int | None = None) -> str:
+        items = (f"<li{_HIT if number == sought else ''}>{escape(names[number])}</li>" for number in numbers)
         return f"<ol>{''.join(items)}</ol>"
 
     lists = "".join(
-        f"<div><h4>{escape(title)}</h4>{listed(numbers)}</div>"
+        f"<div><h4>{escape(title)}</h4>{listed(numbers, example.next_item)}</div>"
         for title, numbers in example.recommended.items()
     )
     return (
-        f'<div class="user"><h3>{escape(example.user)}</h3><h4>Last actions, oldest first</h4>{listed(example.history)}'
-        f'<h4>True next item</h4><div>{escape(names[example.next_item])}</div><div class="lists">{lists}</div></div>'
+        f'<div class="user"><h3>User {escape(example.user)}</h3><h4>Last actions, oldest first</h4>'
+        f"{listed(example.history)}<h4>True next item</h4><div>{escape(names[example.next_item])}</div>"
+        f'<div class="lists">{lists}</div></div>'
     )
 
 

@@ -70,6 +70,7 @@ svg .curve { fill: none; stroke-width: 2; } svg .level { stroke-width: 1.5; stro
 .key.level { border-top-style: dashed; }
 .line-0 { stroke: var(--bar); border-color: var(--bar); } circle.line-0 { fill: var(--bar); }
 .line-1 { stroke: #d9822b; border-color: #d9822b; } circle.line-1 { fill: #d9822b; }
+@media (max-width: 30rem) { svg { font-size: 18px; } }
 .line-2 { stroke: var(--good); border-color: var(--good); } .line-3 { stroke: #8888; border-color: #8888; }
 """
 """Of up to two curves and two levels."""
