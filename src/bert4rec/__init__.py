@@ -11,12 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert4rec.api.backtest import Backtest, backtest
     from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
     from bert4rec.automatic.auto import AutoResult, auto
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import SplitSpec
+    from bert4rec.data.trained import Trained
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
     from bert4rec.evaluation.judge import Evaluation, UserRanks
     from bert4rec.models.model import SequenceEncoder, SequentialModel
@@ -38,6 +40,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "AutoResult": "automatic.auto",
+    "Backtest": "api.backtest",
     "Bert4RecError": "errors",
     "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
@@ -56,6 +59,7 @@ _PLACES = {
     "SequentialModel": "models.model",
     "Setting": "settings.config",
     "SplitSpec": "data.splits",
+    "Trained": "data.trained",
     "TrainingHistory": "training.reporting.progress_log",
     "TrainingStatus": "training.reporting.watch",
     "Tuning": "tuning.outcome",
@@ -63,6 +67,7 @@ _PLACES = {
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
     "auto": "automatic.auto",
+    "backtest": "api.backtest",
     "compare": "api.runs",
     "list_models": "settings.sections",
     "list_presets": "settings.presets",
@@ -78,6 +83,7 @@ _PLACES = {
 
 __all__ = [
     "AutoResult",
+    "Backtest",
     "Bert4RecError",
     "Comparison",
     "Contribution",
@@ -96,6 +102,7 @@ __all__ = [
     "SequentialModel",
     "Setting",
     "SplitSpec",
+    "Trained",
     "TrainingHistory",
     "TrainingStatus",
     "Tuning",
@@ -104,6 +111,7 @@ __all__ = [
     "UserRanks",
     "__version__",
     "auto",
+    "backtest",
     "compare",
     "list_models",
     "list_presets",

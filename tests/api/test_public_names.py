@@ -8,6 +8,7 @@ import bert4rec
 
 FUNCTIONS = {
     "auto",
+    "backtest",
     "compare",
     "list_models",
     "list_presets",
@@ -21,6 +22,7 @@ FUNCTIONS = {
 }
 CLASSES = {
     "AutoResult",
+    "Backtest",
     "Comparison",
     "Contribution",
     "Dataset",
@@ -36,6 +38,7 @@ CLASSES = {
     "SequentialModel",
     "Setting",
     "SplitSpec",
+    "Trained",
     "TrainingHistory",
     "TrainingStatus",
     "Tuning",

@@ -19,7 +19,7 @@ from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import RunConfig
 from bert4rec.settings.sections import DEFAULT_MODEL
 from bert4rec.training.device import Placement
-from bert4rec.training.plan import Plan, flat
+from bert4rec.training.plan import Plan, Refit, flat
 from bert4rec.training.reporting.forecast import Costs
 from bert4rec.training.specs import MODELS
 from tests.conftest import MakeDataset
@@ -35,7 +35,7 @@ def dataset(make_dataset: MakeDataset) -> Dataset:
     return make_dataset(random_histories())
 
 
-def plan_of(dataset: Dataset, given: GivenSettings, *, refit: bool = True, test: bool = True) -> Plan:
+def plan_of(dataset: Dataset, given: GivenSettings, *, refit: Refit = True, test: bool = True) -> Plan:
     config = given.complete(ML_1M)
     return Plan.for_dataset(
         dataset, given.model, config, preset=given.preset, seed=1, split=None, refit=refit, test=test
@@ -54,12 +54,13 @@ def planned(
     model: str = "bert4rec",
     preset: str | None = None,
     validation: float = 1.0,
-    refit: bool = True,
+    refit: Refit = True,
     test: bool = True,
+    growth: float = 1.0,
 ) -> tuple[RunConfig, str]:
     given = GivenSettings.read(model, preset, settings)
     plan = plan_of(dataset, given, refit=refit, test=test)
-    budget = TimeBudget(minutes, plan, given, ML_1M, passed=lambda: PASSED)
+    budget = TimeBudget(minutes, plan, given, ML_1M, passed=lambda: PASSED, growth=growth)
     return budget.fit(lambda config: pace_of(config, validation))
 
 
@@ -105,6 +106,15 @@ def test_a_narrower_model_comes_before_less_than_a_third_of_the_steps(dataset: D
 def test_without_a_refit_and_a_test_there_is_more_time(dataset: Dataset) -> None:
     config, _ = planned(dataset, 10, refit=False, test=False)
     assert sizes(config)[:3] == (64, 2, 5_040)
+
+
+def test_a_training_for_production_has_its_share_of_the_time(dataset: Dataset) -> None:
+    """Of 1,080 seconds 10 are gone. Three stages: 6 to begin, 6 to judge, 21 validations; the last has half as many
+    steps again."""
+    config, _ = planned(dataset, 20, refit="all", growth=1.5)
+    steps = sizes(config)[2]
+    assert sizes(config)[:2] == (64, 2)
+    assert 1030 < (1 + 1 + 1.5) * steps / 10 <= 1080 - 10 - 6 - 6 - 20
 
 
 def test_validations_take_a_seventh_of_the_time_at_most_and_are_five_at_least(dataset: Dataset) -> None:

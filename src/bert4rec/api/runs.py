@@ -68,8 +68,9 @@ def train(
     settings
         Single settings, such as `{"model.dim": 128}`. They change the preset and the file.
     minutes
-        How long all of it may take: selection, refit and test. Steps, width and validations are planned for that time
-        on this machine, unless they were set: `preset` keeps the width, `config` and `settings` keep what they name.
+        How long all of it may take: selection, refit, test and, with `refit="all"`, the training on everything. Steps,
+        width and validations are planned for that time on this machine, unless they were set: `preset` keeps the width,
+        `config` and `settings` keep what they name.
         By default it takes as long as the usual settings need; on a CPU, bert4rec+ without a preset or a number of
         steps takes at most 15.
     seed

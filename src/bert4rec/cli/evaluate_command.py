@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from bert4rec.api.runs import compare
+from bert4rec.artefact import kind_of
 from bert4rec.cli.console import count, messages, print_json, print_table, results, say, warn
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.data.negatives import NegativeKind
@@ -15,7 +16,15 @@ from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import Evaluation
 from bert4rec.evaluation.metrics import LIST_KINDS, usual_cutoff
 from bert4rec.evaluation.protocol import PROTOCOLS, Protocol
+from bert4rec.logs.times import format_moment, parse_moment
 
+if TYPE_CHECKING:
+    from bert4rec.api.backtest import Backtest
+
+STAGE_BEFORE = (
+    "These are the numbers of the refit, which has not seen the test items. The model that recommends and is exported "
+    "was then trained on everything."
+)
 MOST_COLUMNS = 6
 """Metrics that fit into 80 columns side by side."""
 
@@ -23,10 +32,11 @@ MOST_COLUMNS = 6
 def evaluate_command(
     run: Path,
     *,
-    split: Part = "test",
+    split: Part | None = None,
     k: str = "1,5,10",
     targets: TargetKind = "next",
     data: Path | None = None,
+    since: str | None = None,
     negatives: NegativeKind = "popularity",
     device: str = "auto",
     json: Flag = False,
@@ -36,22 +46,27 @@ def evaluate_command(
     Beside it stands what counting reaches: the most popular items (POP), and what most often came right after the last
     item (Markov).
 
-    Validation items are ranked by the model that never saw them, test items by the final one. The rank of
+    Validation items are ranked by the model that never saw them, test items by the one of the refit. The rank of
     every user's target is kept in the run's folder.
+
+    On another dataset than its own, with --data, a run or an exported model is judged by what users did after its data
+    ended (a backtest): the first action of each, with all that the user did before as history. Both meet by ids.
 
     Parameters
     ----------
     run
-        A folder that `bert4rec train` wrote.
+        A folder that `bert4rec train` wrote; for a backtest also one of `bert4rec export`.
     split
-        Which held-out items to evaluate on.
+        Which held-out items to evaluate on. [default: test]
     k
         Cut-offs of the metrics, separated by commas, such as 5,10,20.
     targets
         What is asked about a user: the next item, or all items of the part, with recall and precision. The latter
         requires a split by time, and is in full ranking only.
     data
-        The dataset, if it has moved since the training.
+        The dataset, if it has moved since the training; or a later one, for a backtest.
+    since
+        For a backtest: ask for actions from this date on. [default: for those after all that the model was trained on]
     negatives
         Which stored candidates to rank among; ranks are kept for popularity only.
     device
@@ -59,23 +74,14 @@ def evaluate_command(
     json
         Print everything as JSON.
     """
-    from bert4rec.training.run import Run
-
     try:
         cutoffs = [int(part) for part in k.split(",")]
     except ValueError as error:
         raise UsageError(
             f"`k={k!r}`: expected whole numbers separated by commas, such as 5,10,20."
         ) from error
-    found = Run.open(run).evaluate(
-        split,
-        cutoffs,
-        targets=targets,
-        dataset=data,
-        negatives=negatives,
-        device=device,
-        progress=messages.is_terminal,
-    )
+    options: dict[str, Any] = {"k": cutoffs, "targets": targets, "negatives": negatives, "device": device}
+    found, told = _evaluate(run, split, data, since, {**options, "progress": messages.is_terminal})
     if json:
         print_json(found.as_dict())
         return
@@ -92,6 +98,8 @@ def evaluate_command(
         "Coverage: the share of all items that somebody is offered. Popularity: the share of all items that are less "
         "popular than an offered one, on average. SameList: the share of users who are offered the most common list."
     )
+    for sentence in told:
+        say(sentence)
     if found.left_out:
         what = "next item was" if targets == "next" else "items were all"
         say(
@@ -100,6 +108,48 @@ def evaluate_command(
         )
     for warning in found.warnings:
         warn(warning)
+
+
+def _evaluate(
+    path: Path, split: Part | None, data: Path | None, since: str | None, options: "dict[str, Any]"
+) -> tuple[Evaluation, list[str]]:
+    """An evaluation of a run on its own dataset, or a backtest on another; and what to say about it."""
+    from bert4rec.training.plan import open_dataset
+    from bert4rec.training.run import Run
+
+    run = None if kind_of(path) == "model" else Run.open(path)
+    if run and (data is None or open_dataset(data).checksum == run.plan.data_checksum):
+        if since is not None:
+            raise UsageError("`since` applies to a backtest, on a later `dataset`; here it is the run's own.")
+        found = run.evaluate(split or "test", dataset=data, **options)
+        return found, [STAGE_BEFORE] if run.final_stage == "production" and found.split == "test" else []
+    if data is None:
+        raise UsageError(
+            "An exported model has no dataset of its own. Pass a later `dataset` to judge it on."
+        )
+    if split is not None:
+        raise UsageError(
+            f"{data} is not what the model was trained on, so it has no {split} items. Leave out `split`: what users "
+            "did after the model's data ended is asked for."
+        )
+    from bert4rec.api.backtest import backtest
+
+    tested = backtest(run or path, data, since=since, **options)
+    return tested, _tell_of_backtest(tested)
+
+
+def _tell_of_backtest(found: "Backtest") -> list[str]:
+    since, until = parse_moment(found.since), found.trained.until if found.trained else None
+    is_end = until is not None and since == parse_moment(until) + 1
+    when = format_moment(since)
+    strangers = f"{count(found.strangers, 'user')} ({found.stranger_share:.1%} of those who act since then)"
+    return [
+        f"Backtest: what {count(found.users, 'user')} did "
+        + (f"after {when}, when the model's data ended." if is_end else f"from {when} on."),
+        f"The model does not know the items of {found.unknown_targets:.1%} of what is asked for, which counts as "
+        f"missed, and of {found.unknown_actions:.1%} of the actions before, which are left out. {strangers} did "
+        "nothing before, and are not asked about.",
+    ]
 
 
 def compare_command(

@@ -20,7 +20,7 @@ _SAME_NAME = frozenset(
         "drain drop_bad_rows drop_duplicates drop_repeats dry_run encoding exclude_seen history host "
         "insecure int8 items jobs k k_core keep_runs like log_format log_requests log_user_ids metric "
         "min_item_actions min_user_actions minutes model name negatives otel overwrite plot port preset "
-        "protocol quantised quick refit repeats results resume samples seed seeds select_by separator split "
+        "protocol quantised quick refit repeats results resume samples seed seeds select_by separator since split "
         "store targets test test_from threads time_format tls_cert tls_key track trials unix_socket "
         "valid_from verify watch work workers",
     )
@@ -46,6 +46,7 @@ _COMMANDS = {
     "train": "train DATASET",
     "tune": "tune DATASET",
     "run.evaluate": "evaluate RUN",
+    "backtest": "evaluate RUN --data DATASET",
     "run.export": "export RUN",
     "run.refit": "refit RUN -o FOLDER",
     "load": "recommend RUN",

@@ -183,13 +183,13 @@ def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
 
 
 def _say_if_too_many(k: int, catalogue: "Catalogue") -> None:
-    if k > len(catalogue):
-        say(f"-k {k} is more than the model knows: there are {count(len(catalogue), 'item')}.")
+    if k > (known := len(catalogue.known_numbers)):
+        say(f"-k {k} is more than the model knows: there are {count(known, 'item')}.")
 
 
 def _nothing_known(items: Sequence[str], catalogue: "Catalogue") -> NotFoundError:
     more = f" and {len(items) - MOST_NAMED:,} more" if len(items) > MOST_NAMED else ""
-    hint = _hint(items, catalogue) or f" A known item is {catalogue.id_of(1)!r}."
+    hint = _hint(items, catalogue) or f" A known item is {catalogue.known_id!r}."
     return NotFoundError(
         f"The model knows no item of --history: {', '.join(map(repr, items[:MOST_NAMED]))}{more}.{hint} For the most "
         "popular items, use --history ''."

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from bert4rec.api.runs import train
 from bert4rec.cli.console import count, messages, print_json, say, this_command, warn
-from bert4rec.cli.evaluate_command import print_results
+from bert4rec.cli.evaluate_command import STAGE_BEFORE, print_results
 from bert4rec.cli.prepare_command import Flag, Seed, SplitOptions
 from bert4rec.cli.process import StopSwitch
 
@@ -39,7 +39,7 @@ def train_command(
     settings: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
     minutes: float | None = None,
     seed: Seed | None = None,
-    refit: bool | Literal["all"] | None = None,
+    refit: Annotated[bool | Literal["all"] | None, Parameter(show_choices=False)] = None,
     test: bool | None = None,
     select_by: str | None = None,
     split: SplitOptions = SplitOptions(),
@@ -216,6 +216,8 @@ def _print_run(run: "Run", *, json: bool) -> None:
         print_json(run.result["lines"])
     else:
         print_results(run.result["lines"])
+    if run.final_stage == "production":
+        say(STAGE_BEFORE)
     say(f"Wrote {run.path}.")
 
 

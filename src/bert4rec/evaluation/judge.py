@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,8 @@ class Evaluation(Tabular):
     model: str
     stage: str
     """Which weights were evaluated: those of the selection or those of the refit."""
-    split: Part
+    split: Part | Literal["later"]
+    """Which items were asked for: "valid" or "test"; "later" in a backtest."""
     targets: TargetKind
     """What users were asked for: the next item, or all items of the part."""
     repeats: Repeats

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from bert4rec import __version__
 from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
 from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.trained import Trained
 from bert4rec.errors import UsageError
 from bert4rec.export.quantise import LARGE_CATALOGUE, search_graph
 from bert4rec.models.history_batch import PaddedHistories
@@ -62,6 +64,8 @@ def export_run(
         repeats=run.plan.repeats,
         int8=int8,
         samples=sample_users(sampled_from) if sampled_from else (),
+        trained=run.trained,
+        untrained=run.untrained,
         overwrite=overwrite,
     )
 
@@ -89,10 +93,13 @@ def export_model(
     int8: bool = False,
     samples: Sequence[Mapping[str, Any]] = (),
     with_attention: bool = True,
+    trained: Trained | None = None,
+    untrained: Sequence[int] = (),
     overwrite: bool = False,
 ) -> None:
     """Write the folder that `onnx_engine` describes. `name` is that of the data set, `repeats` its rule.
 
+    `trained` is what the weights have seen, and `untrained` are the numbers of items they have not.
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
     Without attention it takes half as long: enough to rank items, not to show where the model looks.
     """
@@ -104,7 +111,9 @@ def export_model(
         raise UsageError(f"The table of items has {table.nbytes:,} bytes; ONNX takes at most 2 GiB.")
     with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
         np.save(folder / "items.npy", table)
-        np.save(folder / "bias.npy", bias)
+        known = bias.copy()
+        known[[number - 1 for number in untrained]] = -np.inf
+        np.save(folder / "bias.npy", known)
         catalogue.write(folder / "catalogue.json")
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
@@ -112,6 +121,7 @@ def export_model(
             _read_from_file(graph, table, folder / "items.npy")
             (folder / file_name).write_bytes(graph.SerializeToString())
         if len(bias) >= LARGE_CATALOGUE:
+            # Of untrained items, too: a bound must only not be too low.
             graph = search_graph(table[1 : len(bias) + 1], bias, opset=_OPSET, ir_version=_IR_VERSION)
             (folder / "search.onnx").write_bytes(graph.SerializeToString())
         facts = {
@@ -124,6 +134,7 @@ def export_model(
             "max_history": model.max_history,
             "repeats": repeats,
             "int8": int8,
+            **({"trained": asdict(trained)} if trained else {}),
         }
         write_manifest(folder, MANIFEST, facts)
 

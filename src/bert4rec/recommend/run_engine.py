@@ -1,5 +1,6 @@
 """A run as a recommender: computed by torch, by queries where the model has them, or user by user."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,22 +28,27 @@ def recommender_of(run: Run, device: str) -> Recommender:
     run.verify()
     return Recommender(
         _engine(run, place(device)),
-        Catalogue.read_table(run.path / "items.parquet"),
+        replace(
+            Catalogue.read_table(run.path / "items.parquet"), untrained=np.array(run.untrained, np.int32)
+        ),
         name=run.plan.dataset_name,
         version=str(run.manifest["files"][run.file_of("final")]["sha256"])[:8],
         repeats=run.plan.repeats,
         find_dataset=run.dataset_for,
+        trained=run.trained,
     )
 
 
 def _engine(run: Run, placement: Placement) -> Engine | UserScorer:
     spec = MODELS[run.plan.model]
-    model = run.load_model("final", placement.device)
+    model, untrained = run.load_model("final", placement.device), run.untrained
     if not spec.knows_users:
-        return TorchEngine(model, placement)
+        return TorchEngine(model, placement, untrained)
     scorer = make_scorer(model, placement.dtype)
 
     def scores(users: NDArray[np.int64], histories: Histories) -> NDArray[np.float64]:
-        return scorer(users, histories).cpu().double().numpy()
+        found = scorer(users, histories).cpu().double().numpy()
+        found[:, untrained] = -np.inf
+        return found
 
     return UserScorer(spec.title, run.plan.num_items, model.max_history, scores)

@@ -122,7 +122,8 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
     history: list[str | int] = ["item-1", "item-2", "item-3"]
     items: list[str | int] = ["item-4", "item-5", "item-6"]
     if catalogue:
-        first, last = range(1, len(catalogue) + 1)[:3], range(1, len(catalogue) + 1)[-3:]
+        known = catalogue.known_numbers.tolist()
+        first, last = known[:3], known[-3:]
         history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
     user = "ann"
     bought = {

@@ -75,7 +75,7 @@ def warm(recommender: Recommender) -> None:
     some, longest = (np.ones(length, np.int32) for length in (1, recommender.max_history))
     nothing = np.empty(0, np.int32)
     recommender.catalogue.search("a")
-    recommender.similar(recommender.catalogue.id_of(1), 1)
+    recommender.similar(recommender.catalogue.known_id, 1)
     for histories in ([some], [longest], [longest] * MAX_BATCH):
         recommender.top([Question(history, 10, nothing) for history in histories])
 

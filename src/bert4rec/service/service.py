@@ -349,7 +349,7 @@ class Service:
                 {
                     **name_of(model),
                     "state": state,
-                    "num_items": len(model.recommender.catalogue),
+                    "num_items": len(model.recommender.catalogue.known_numbers),
                     "max_history": model.recommender.max_history,
                     "exclude_seen": model.recommender.exclude_seen,
                     "loaded_at": model.loaded_at.isoformat(timespec="seconds"),

@@ -128,8 +128,9 @@ class Run:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the training: whether it collapsed, how it stands beside counting, what to try next."""
-        return [*self.result.get("notes", []), *self._seen.get("notes", [])]
+        """What to know of the training: items it never saw, whether it collapsed, how it stands beside counting, and
+        what to try next."""
+        return [*self._seen.get("notes", []), *self.result.get("notes", [])]
 
     @property
     def trained(self) -> Trained | None:

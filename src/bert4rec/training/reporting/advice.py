@@ -43,21 +43,25 @@ def tell_of_asking(metric: str, asked: Mapping[str, float]) -> str:
 
 
 def tell_of_untrained(dataset: Dataset, numbers: NDArray[np.int64]) -> str:
-    """Which items the final weights never trained on, so that people do not look for them in vain."""
-    table, (first, last) = (
-        dataset.items(),
-        ("1 item", "it") if len(numbers) == 1 else (f"{len(numbers):,} items", "them"),
-    )
-    some = table[(numbers[:NAMED] - 1).tolist()]
-    titles = some["title"].to_list() if "title" in some.columns else [None] * len(some)
-    named = [
-        f"{each}" + (f" ({title})" if title else "") for each, title in zip(some["id"], titles, strict=True)
-    ]
-    rest = ", …" if len(numbers) > NAMED else ""
+    """Which items the final weights never trained on, so that nobody looks for them in vain."""
+    items, them = ("1 item", "it") if len(numbers) == 1 else (f"{len(numbers):,} items", "them")
     return (
-        f"{first} of the log never occurred in what the final weights were trained on, so the model does not know "
-        f"{last}: {', '.join(named)}{rest}."
+        f"{items} of the log never occurred in what the final weights were trained on, so the model does not know "
+        f'{them}{_named(dataset, numbers)}. `refit="all"` trains on everything.'
     )
+
+
+def _named(dataset: Dataset, numbers: NDArray[np.int64]) -> str:
+    """The first few by id and title, behind a colon."""
+    try:
+        table = dataset.items()[(numbers[:NAMED] - 1).tolist()]
+    except ImportError:  # A machine that only trains may lack polars.
+        return ""
+    titles = table["title"] if "title" in table.columns else [None] * len(table)
+    named = [
+        f"{each} ({title})" if title else str(each) for each, title in zip(table["id"], titles, strict=True)
+    ]
+    return f": {', '.join(named)}{', …' if len(numbers) > NAMED else ''}"
 
 
 def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.leakage import too_little_to_judge
 from bert4rec.data.negatives import NegativeKind
 from bert4rec.data.splits import PARTS, Part, TargetKind, make_split
-from bert4rec.errors import one_of
+from bert4rec.errors import DataError, one_of
 from bert4rec.evaluation.exam import Exam
 from bert4rec.evaluation.judge import Evaluation
 from bert4rec.evaluation.lists import warn_of_same_lists
@@ -18,6 +18,7 @@ from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
 from bert4rec.progress import progress_bar
 from bert4rec.training.device import place
+from bert4rec.training.plan import open_dataset
 from bert4rec.training.run import Run
 
 
@@ -38,6 +39,11 @@ def evaluate_run(
     one_of("targets", targets, get_args(TargetKind))
     cutoffs = cutoffs_of(k)
     run.verify()
+    if dataset is not None and open_dataset(dataset).checksum != run.plan.data_checksum:
+        raise DataError(
+            f"The run was trained on another dataset than {open_dataset(dataset).where}. To judge it on what users did "
+            "later, use `backtest(run, dataset)`."
+        )
     data, placement = run.verified_dataset(dataset), place(device)
     cut = make_split(data, run.plan.split)
     exam = Exam(data, cut, split, targets, negatives, cutoffs)
