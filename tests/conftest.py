@@ -33,7 +33,7 @@ def real_data() -> Path:
     return REAL_DATA
 
 
-SLOWEST = ("tests/demo/", "tests/cli/test_reproduce.py", "tests/docs/")
+SLOWEST = ("tests/demo/", "tests/automatic/", "tests/cli/test_reproduce.py", "tests/docs/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "tuning": {*LEARNING, "training", "budget"},
     "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "store", "service"},
     "production": {*LEARNING, "training", "recommend", "store", "api"},
+    "automatic": {*LEARNING, "pages", "training", "budget", "api"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},
 }
@@ -166,6 +167,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         (["prepare", "--help"], set()),
         (["train", "--help"], set()),
         (["tune", "--help"], set()),
+        (["auto", "--help"], set()),
         (["stats", str(OLDER / "dataset")], set()),
         (["recommend", str(OLDER / "model"), "--history", "1006"], {"onnxruntime"}),
         (["recommend", str(OLDER / "bert4rec"), "--history", "1006"], {"torch", "polars", "pydantic"}),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison
     from bert4rec.api.datasets import prepare
     from bert4rec.api.runs import compare, load, train
+    from bert4rec.automatic.auto import AutoResult, auto
     from bert4rec.data.dataset import Dataset
     from bert4rec.data.splits import SplitSpec
     from bert4rec.data.trained import Trained
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "AutoResult": "automatic.auto",
     "Backtest": "api.backtest",
     "ABTest": "api.ab",
     "Bert4RecError": "errors",
@@ -66,6 +68,7 @@ _PLACES = {
     "TuningTrial": "tuning.outcome",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
+    "auto": "automatic.auto",
     "backtest": "api.backtest",
     "ab": "api.ab",
     "compare": "api.runs",
@@ -83,6 +86,7 @@ _PLACES = {
 
 __all__ = [
     "ABTest",
+    "AutoResult",
     "Backtest",
     "Bert4RecError",
     "Comparison",
@@ -111,6 +115,7 @@ __all__ = [
     "UserRanks",
     "__version__",
     "ab",
+    "auto",
     "backtest",
     "compare",
     "list_models",

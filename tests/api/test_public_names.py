@@ -7,6 +7,7 @@ import sys
 import bert4rec
 
 FUNCTIONS = {
+    "auto",
     "backtest",
     "ab",
     "compare",
@@ -21,6 +22,7 @@ FUNCTIONS = {
     "tune",
 }
 CLASSES = {
+    "AutoResult",
     "Backtest",
     "ABTest",
     "Comparison",

@@ -21,6 +21,7 @@ def told(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("command", "what", "completed"),
     [
+        ("auto log.csv", "model and its report", "auto log.csv -o out"),
         ("prepare 'my log.csv'", "dataset", "prepare 'my log.csv' -o dataset"),
         ("prepare log.csv -o", "dataset", "prepare log.csv -o dataset"),
         ("train dataset --set model.dim=8", "run", "train dataset --set model.dim=8 -o run"),

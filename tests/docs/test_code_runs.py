@@ -72,6 +72,8 @@ class Shell:
             server = self._until_done.enter_context(running(Path(words[2]), *options, store=store))
             self._address = server.address
             return
+        if words[:2] == ["bert4rec", "auto"]:
+            words += ["--minutes", "0.001"]
         if words[:2] in (["bert4rec", "train"], ["bert4rec", "refresh"]):
             words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":

@@ -40,6 +40,10 @@ _COMMANDS = {
         "demo_command:demo_command",
         "See what bert4rec does: built-in data, models, metrics, a report.",
     ),
+    "auto": (
+        "production.auto_command:auto_command",
+        "Do everything with a log: prepare, train, compare, export the best, write a page.",
+    ),
     "prepare": ("prepare_command:prepare_command", "Turn an interaction log into a dataset folder."),
     "train": ("train_command:train_command", "Train BERT4Rec+, BERT4Rec or a baseline, and test it once."),
     "refit": (

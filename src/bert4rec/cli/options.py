@@ -62,6 +62,7 @@ _COMMANDS = {
 """Function or method → the command that calls it, and its arguments."""
 
 _WRITES = {
+    "auto": ("model and its report", "out"),
     "prepare": ("dataset", "dataset"),
     "train": ("run", "run"),
     "refit": ("new run", "final-run"),

@@ -305,9 +305,13 @@ class LiveLine:
         if is_mark:
             self._explain(progress.metric)
             is_best = progress.best_step == progress.step
-            self.say(_with_time_left(text, pace.seconds_left) + (": the best so far" if is_best else ""))
+            self.mark(_with_time_left(text, pace.seconds_left) + (": the best so far" if is_best else ""))
         if self._status:
             self._status.update(_with_time_left(text, pace.seconds_left))
+
+    def mark(self, text: str) -> None:
+        """Tell of a validation."""
+        self.say(text)
 
     def _explain(self, metric: str) -> None:
         """What the metric is, once: before the first line that has it."""
