@@ -12,7 +12,7 @@ from bert4rec.errors import UsageError
 from bert4rec.recommend.recommender import Recommendation, Recommender
 from bert4rec.recommend.rules.diversity import diversify, pool_size
 from tests.conftest import NUM_ITEMS, MakeDataset
-from tests.recommend.tiny import highest_first, untrained_run
+from tests.recommend.tiny import untrained_run
 from tests.training.tiny import random_histories
 
 
@@ -120,10 +120,13 @@ def test_models_without_vectors_to_compare_say_so(make_dataset: MakeDataset, tmp
     knows_users = Recommender.load(untrained_run(dataset, tmp_path / "bpr", "bpr-mf", dim=4).path)
     with pytest.raises(UsageError, match="BPR-MF cannot compare items"):
         knows_users.recommend_user("user-1", dataset=dataset, diversity=0.5)
-    engine = highest_first(list("abc"))
-    engine.ranker.engine.max_history = 0
-    with pytest.raises(UsageError, match="no item vectors"):
-        engine.recommend(["a"], diversity=0.5)
+    pop = Recommender.load(untrained_run(dataset, tmp_path / "pop", "pop", actions="training").path)
+    with pytest.raises(UsageError, match="`diversity`: The model has no item vectors"):
+        pop.recommend(["item-1"], diversity=0.5)
+
+
+def test_where_nothing_may_be_recommended_nothing_is(recommender: Recommender) -> None:
+    assert recommender.recommend(["i1"], allow=["nobody"], diversity=0.5).items == []
 
 
 def test_tables_of_no_rows_stay_empty(recommender: Recommender) -> None:

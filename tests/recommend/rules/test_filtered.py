@@ -197,7 +197,7 @@ def test_an_export_keeps_the_attributes_of_the_run(folder: Path) -> None:
     assert exported.kinds == original.kinds
     for name in exported.kinds:
         found, expected = exported.column(name), original.column(name)
-        assert list(found.values) == list(expected.values)
+        assert np.array_equal(found.values, expected.values)
         assert found.codes.tolist() == expected.codes.tolist()
 
 
@@ -218,10 +218,10 @@ def test_whole_numbers_find_what_a_plain_search_finds_under_a_filter(
     rng = np.random.default_rng(seed)
     pair = Pair(vectors(kind, count, 5, rng), rng.standard_normal(count), rng.standard_normal((2, 5)))
     mask = rng.random(count) < share
-    excluded = [rng.choice(count, min(count, 3), replace=False) + 1, []]
+    excluded: list[list[int]] = [(rng.choice(count, min(count, 3), replace=False) + 1).tolist(), []]
     for engines in (pair, pair.never_give_up()):
         for number, left_out in enumerate(excluded):
-            asked = Histories.from_lists([[number]]), Histories.from_lists([list(left_out)])
+            asked = Histories.from_lists([[number]]), Histories.from_lists([left_out])
             plain, scores = engines.plain.top(*asked, min(k, count), Subset(lambda: mask))
             found, found_scores = engines.quantised.top(*asked, min(k, count), Subset(lambda: mask))
             np.testing.assert_array_equal(found_scores, scores)

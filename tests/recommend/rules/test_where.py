@@ -34,7 +34,8 @@ def found(attributes: Attributes, where: object) -> list[int]:
     subset = Filters(attributes, NUM_GOODS).subset(where)
     assert subset is not None
     assert subset.count == len(subset.numbers)
-    return subset.numbers.tolist()
+    numbers: list[int] = subset.numbers.tolist()
+    return numbers
 
 
 def test_every_column_but_those_that_mean_something_else_is_an_attribute(goods: Attributes) -> None:

@@ -26,6 +26,8 @@ def diversify(
     of all items.
     """
     k = min(k, numbers.shape[1])
+    if not k:
+        return numbers, scores
     chosen_numbers, chosen_scores = (
         np.empty((len(numbers), k), np.int32),
         np.empty((len(numbers), k), np.float32),
