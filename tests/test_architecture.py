@@ -169,7 +169,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         (["tune", "--help"], set()),
         (["auto", "--help"], set()),
         (["stats", str(OLDER / "dataset")], set()),
-        (["recommend", str(OLDER / "model"), "--history", "1006"], {"onnxruntime"}),
+        (["recommend", str(OLDER / "model"), "--force", "--history", "1006"], {"onnxruntime"}),
         (["recommend", str(OLDER / "bert4rec"), "--history", "1006"], {"torch", "polars", "pydantic"}),
     ],
 )

@@ -33,7 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     actions = pl.DataFrame({"user": log.user_ids.gather(log.users), "item": log.item_ids.gather(log.items)})
     actions.write_csv(scratch / "log.csv")
     titles = [f"Title of {item}" for item in log.item_ids]
-    pl.DataFrame({"id": log.item_ids, "title": titles}).write_csv(scratch / "items.csv")
+    prices, colours = [0.5 * place for place in range(len(titles))], ["red", "blue", "dark, red"]
+    described = {"price": prices, "colour": [colours[place % 3] for place in range(len(titles))]}
+    pl.DataFrame({"id": log.item_ids, "title": titles, **described}).write_csv(scratch / "items.csv")
     prepared = bert4rec(
         "prepare", scratch / "log.csv", "--items", scratch / "items.csv", "-o", scratch / "data"
     )
@@ -202,6 +204,26 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
     assert "No items to recommend: all are excluded." in capsys.readouterr().err
 
 
+def test_attributes_of_a_catalogue_are_filtered_by_and_lists_can_be_made_to_differ(
+    folder: Path, tmp_path: Path, ask: Ask
+) -> None:
+    recommender = Recommender.load(folder / "run")
+    options = ["--where", 'colour=blue,"dark, red"', "--where", "price>=2", "--where", "price<9.5"]
+    where = {"colour": ["blue", "dark, red"], "price": {">=": 2, "<": 9.5}}
+    asked = ["item-3", "item-4"]
+    found = ask(folder / "run", "--history", ",".join(asked), *options)["items"]
+    assert found == [vars(item) for item in recommender.recommend(asked, where=where).items]
+    assert found
+    found = ask(folder / "run", "--user", "user-5", *options)["items"]
+    assert found == [vars(item) for item in recommender.recommend_user("user-5", where=where).items]
+    diverse = ask(folder / "run", "--history", ",".join(asked), "--diversity", "0.8")["items"]
+    assert diverse == [vars(item) for item in recommender.recommend(asked, diversity=0.8).items]
+    call("recommend", folder / "run", "--input", folder / "log.csv", "-o", tmp_path / "out.csv", *options)
+    written = pl.read_csv(tmp_path / "out.csv")
+    alone = recommender.recommend_user("user-5", where=where).items
+    assert written.filter(user="user-5")["item"].to_list() == [item.item_id for item in alone]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
@@ -231,6 +253,20 @@ def test_a_file_takes_allowed_and_denied_items_and_names_unknown_ones(
         (["run", "--input", "log.csv", "-o", "out.csv", "--data", "data"], 2, "--data requires --user"),
         (["run", "--history", "item-1", "--threads", "2"], 2, "`threads` applies to exported models only"),
         (["run", "--history", "item-1", "--no-quantised"], 2, "`quantised` applies to exported models only"),
+        (["run", "--history", "item-1", "--force"], 2, "`force` applies to exported models only"),
+        (
+            ["run", "--history", "item-1", "--where", "size=3"],
+            2,
+            "unknown attribute 'size'. Known: price, colour",
+        ),
+        (["run", "--history", "item-1", "--where", "price=cheap"], 2, "price holds numbers; found 'cheap'"),
+        (
+            ["run", "--history", "item-1", "--where", "price"],
+            2,
+            "expected a condition such as category=tea,coffee",
+        ),
+        (["run", "--history", "item-1", "--diversity", "2"], 2, "`diversity`: expected a number from 0 to 1"),
+        (["bpr-mf", "--user", "user-1", "--diversity", "0.5"], 2, "BPR-MF cannot compare items"),
         (["run", "--input", "items.csv", "-o", "out.csv"], 3, "looks like the user"),
         (
             ["run", "--user", "nobody"],

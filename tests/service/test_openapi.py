@@ -63,6 +63,8 @@ def test_the_service_keeps_to_its_document(
     @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def keeps_to_it(case: Any) -> None:
+        if mode == GenerationMode.POSITIVE and isinstance(case.body, dict):
+            case.body.pop("where", None)  # the document cannot tell which attributes the model has
         case.call_and_validate()
 
     keeps_to_it()

@@ -14,6 +14,9 @@ from bert4rec.logs.unpack import open_files
 if TYPE_CHECKING:
     import polars as pl
 
+_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+
 
 def read_items(source: Path | LogFrame, encoding: str | None = None) -> "pl.DataFrame":
     """Every column of a catalogue, with the item's id as `id` and its title, if there is one, as `title`.
@@ -65,8 +68,32 @@ def _read_items(file: LogSource) -> "pl.DataFrame":
     ids = ids_as_text(table["id"], file.shown)
     if not declares_text(file, types[id_column]) and (integers := whole_numbers(ids)) is not None:
         ids = integers.cast(pl.String)
+    if file.format == "csv":
+        table = table.with_columns(_typed(table[name]) for name in table.columns if name not in first)
     table = trim_titles(table).select(*first, pl.exclude(first)).with_columns(ids)
     return table.unique("id", keep="first", maintain_order=True)
+
+
+def _typed(texts: "pl.Series") -> "pl.Series":
+    """A column of a text file as numbers, dates or true and false, if all its values are; otherwise as it is.
+
+    Codes that begin with 0, such as "007", are no numbers.
+    """
+    import polars as pl
+
+    given = texts.str.strip_chars()
+    given = given.set(given == "", None)
+    if given.null_count() == len(given):
+        return texts
+    if given.str.contains(_NUMBER).all():
+        whole = given.cast(pl.Int64, strict=False)
+        return given.cast(pl.Float64) if whole.null_count() > given.null_count() else whole
+    if given.str.to_lowercase().is_in(["true", "false"]).all():
+        return given.str.to_lowercase() == "true"
+    if given.str.contains(_DATE).all():
+        days = given.str.to_date("%Y-%m-%d", strict=False)
+        return texts if days.null_count() > given.null_count() else days
+    return texts
 
 
 def join_items(known: "pl.DataFrame | None", more: "pl.DataFrame") -> "pl.DataFrame":

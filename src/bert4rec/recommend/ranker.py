@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.histories import Histories
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import DataError
 from bert4rec.recommend.answers import Question
 from bert4rec.recommend.engine import Engine, Numbers, Scores
 from bert4rec.recommend.rules.diversity import diversify, pool_size
@@ -105,7 +105,6 @@ class Ranker:
         self, number: int, k: int, candidates: Numbers | None = None, exclude: Numbers = NOTHING
     ) -> tuple[Numbers, Scores]:
         """The items whose vectors point most nearly in the same direction, and the cosines; of `candidates`, if any."""
-        self.check_vectors()
         rows = self.engine.rows
         scores = np.einsum("vd,d->v", rows, rows[number - 1])
         scores /= self._norms * self._norms[number - 1]
@@ -117,14 +116,6 @@ class Ranker:
         best = np.argpartition(-scores, k)[:k]
         best = best[np.argsort(-scores[best], kind="stable")]
         return (best + 1).astype(np.int32), scores[best]
-
-    def check_vectors(self) -> None:
-        """Refuse to compare items where their vectors mean nothing."""
-        if self.engine.max_history == 0:
-            raise UsageError(
-                "The model has no item vectors that can be compared: it recommends the same items to everybody. "
-                "Use a model such as BERT4Rec or SASRec."
-            )
 
     def explain(self, history: Numbers, number: int) -> tuple[float, list[float], NDArray[np.float32] | None]:
         """The score of an item, how much it falls without each action looked at, and the attention weights."""

@@ -36,9 +36,9 @@ from bert4rec.recommend.ids import as_list
 from bert4rec.recommend.known_users import UserScorer, history_of, user_number
 from bert4rec.recommend.onnx_engine import is_exported
 from bert4rec.recommend.ranker import NOTHING, Ranker
-from bert4rec.recommend.rules.asking import question_of
+from bert4rec.recommend.rules.asking import question_of, why_not_comparable
 from bert4rec.recommend.rules.attributes import NO_ATTRIBUTES, Attributes
-from bert4rec.recommend.rules.rules import Rules, Where
+from bert4rec.recommend.rules.rules import RuleError, Rules, Where
 from bert4rec.recommend.rules.where import Filters
 
 if TYPE_CHECKING:
@@ -286,8 +286,8 @@ class Recommender:
 
     def question(self, history: object, rules: Rules) -> tuple[Question, list[Id]]:
         """A question in the model's numbers, and the ids that the model does not know."""
-        if rules.diversity:
-            self._check_vectors()
+        if rules.diversity and (why := why_not_comparable(self.user_scorer, self.max_history)):
+            raise RuleError("diversity", why)
         return question_of(history, rules, self.catalogue, self.filters, exclude_seen=self.exclude_seen)
 
     def answer(self, question: Question, unknown: list[Id], found: tuple[Numbers, Scores]) -> Recommendation:
@@ -335,7 +335,8 @@ class Recommender:
         allow, deny, where
             As in `recommend`.
         """
-        self._check_vectors()
+        if why := why_not_comparable(self.user_scorer, self.max_history):
+            raise UsageError(why)
         question, unknown = self.question((), Rules(k, False, allow, deny, where))
         number = self.catalogue.known(item)
         found = self.ranker.similar(number, question.k, question.candidates, question.exclude)
@@ -380,15 +381,6 @@ class Recommender:
                 raise UsageError("An exported model does not know users. Pass `dataset`.")
             return self._find_dataset(dataset)
         return dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-
-    def _check_vectors(self) -> None:
-        """Refuse to compare items where the model has no vectors that mean something."""
-        if self.user_scorer is not None:
-            raise UsageError(
-                f"{self.user_scorer.title} cannot compare items: it answers only for users of its dataset. "
-                "Use a model such as BERT4Rec or SASRec."
-            )
-        self.ranker.check_vectors()
 
     def _history(self, history: object) -> tuple[Numbers, list[Id]]:
         """The numbers of what is known, and the ids of what is not."""

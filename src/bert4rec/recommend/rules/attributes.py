@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,16 +132,25 @@ class Attributes:
             return NO_ATTRIBUTES
         with _undamaged(path):
             # It stays open: what is read later is of this model, even if its folder was replaced.
-            file = np.load(path, allow_pickle=False)
-            kinds: dict[str, Kind] = dict(json.loads(file["index"].tobytes()))
+            archive = ZipFile(path)
+            kinds: dict[str, Kind] = dict(json.loads(_array(archive, "index").tobytes()))
 
         def read_column(name: str) -> Column:
             place = list(kinds).index(name)
             with _undamaged(path):
-                found = {part: f"{place}.{part}" for part in _PARTS if f"{place}.{part}" in file}
-                return Column.of_arrays({part: file[key] for part, key in found.items()})
+                keys = {part: f"{place}.{part}" for part in _PARTS}
+                known = {key.removesuffix(".npy") for key in archive.namelist()}
+                return Column.of_arrays(
+                    {part: _array(archive, key) for part, key in keys.items() if key in known}
+                )
 
         return cls(kinds, read_column)
+
+
+def _array(archive: ZipFile, key: str) -> NDArray[Any]:
+    with archive.open(f"{key}.npy") as file:
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
+        return array
 
 
 def _nothing_to_read(name: str) -> Column:

@@ -27,7 +27,8 @@ def refuse_degenerate(engine: Engine, counts: NDArray[np.int64]) -> None:
     k = min(K, num_items)
     nothing = Histories.from_lists([[]] * HISTORIES)
     numbers, scores = engine.top(sample_histories(counts).newest(engine.max_history), nothing, k)
-    if not np.isfinite(scores).all():
+    # Items that are never recommended have -inf.
+    if np.isnan(scores).any() or np.isinf(scores[:, 0]).any():
         raise DataError(f"The model's scores are not finite numbers: it has diverged. {ADVICE}")
     # Few items have few orders: there, the same list may be right for everybody.
     if num_items < 2 * K:

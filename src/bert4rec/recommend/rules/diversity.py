@@ -26,6 +26,8 @@ def diversify(
     of all items.
     """
     k = min(k, numbers.shape[1])
+    if not k:
+        return numbers, scores
     chosen_numbers, chosen_scores = (
         np.empty((len(numbers), k), np.int32),
         np.empty((len(numbers), k), np.float32),
@@ -42,7 +44,9 @@ def _order(vectors: NDArray[np.float32], scores: Scores, k: int, diversity: floa
     vectors /= np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), np.finfo(np.float32).tiny)
     each, order = np.arange(len(scores)), np.empty((len(scores), k), np.int64)
     # What fills up a pool comes behind all items, and what is taken behind that.
-    worth = np.where(scores > -np.inf, (1 - diversity) * _relevance(scores), np.finfo(np.float32).min)
+    is_item = scores > -np.inf
+    relevance = _relevance(np.where(is_item, scores, np.where(is_item[:, :1], scores[:, :1], 0)))
+    worth = np.where(is_item, (1 - diversity) * relevance, np.finfo(np.float32).min)
     nearest = np.full_like(worth, -1.0)
     for place in range(k):
         best = np.argmax(worth - diversity * nearest, axis=1)  # of equals that with the highest score
@@ -58,7 +62,6 @@ def _relevance(scores: Scores) -> Scores:
     Scores have any offset and scale, by model and by user, while cosines lie between -1 and 1. Laid over one range,
     the same diversity means the same for every model.
     """
-    best = scores[:, :1]
-    last = np.where(scores > -np.inf, scores, best).min(axis=1, keepdims=True)
-    relevance: Scores = (scores - last) / np.maximum(best - last, np.finfo(np.float32).tiny)
+    last = scores.min(axis=1, keepdims=True)
+    relevance: Scores = (scores - last) / np.maximum(scores[:, :1] - last, np.finfo(np.float32).tiny)
     return relevance

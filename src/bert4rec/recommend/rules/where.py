@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from math import isnan
 from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
@@ -36,6 +35,8 @@ _HOLDS: dict[Kind, str] = {
     "time": "dates or times, as in '2026-01-31' or '2026-01-31T12:00:00Z'",
 }
 _WRITTEN = re.compile(r"\s*(.+?)\s*(<=|>=|!=|=|<|>)(.*)", re.DOTALL)
+_LARGEST = 2**1023
+"""As a float."""
 _FEWEST_KEPT, _MOST_KEPT = 8, 2**23
 """Filters whose items are kept: so many, or for so many items in all. About 40 MB."""
 
@@ -125,14 +126,17 @@ def _value(value: object, kind: Kind) -> Any:
         case "bool":
             return value if isinstance(value, bool) else None
         case "number":
-            is_nan = isinstance(value, float) and isnan(value)
-            return (
-                value
-                if isinstance(value, int | float) and not isinstance(value, bool) and not is_nan
-                else None
-            )
+            return _number(value)
         case "time":
             return _moment(value)
+
+
+def _number(value: object) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 (NaN)
+        return None
+    if isinstance(value, int) and abs(value) >= 2**63:  # more than a column of whole numbers can hold
+        return float(min(max(value, -_LARGEST), _LARGEST))
+    return value
 
 
 def _moment(value: object) -> np.datetime64 | None:
