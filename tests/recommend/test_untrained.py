@@ -24,8 +24,8 @@ from tests.conftest import log_of
 from tests.service.application import TestClient, settings_for
 from tests.training.tiny import random_histories, train_tiny
 
-ITEMS = 20
-RARE = ["item-20", "item-21"]
+ITEMS = 16
+RARE = ["item-16", "item-17"]
 """Nobody chose them but two users, last of all."""
 
 

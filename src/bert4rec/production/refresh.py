@@ -34,7 +34,7 @@ from bert4rec.store.transfer import export_events, opened
 from bert4rec.store.upkeep import address_of, moment_before
 
 if TYPE_CHECKING:
-    from bert4rec.production.verdict import Verdict
+    from bert4rec.production.successor import Verdict
     from bert4rec.training.reporting.watch import Listener
     from bert4rec.training.run import Run
 
@@ -222,7 +222,7 @@ class _Steps:
 
     def judge(self, run: "Run", *, force: bool) -> "Verdict":
         """Once: after the switch, the model in service would be the new one."""
-        from bert4rec.production.verdict import Verdict, judge_successor
+        from bert4rec.production.successor import Verdict, judge_successor
 
         kept = self.work / "verdict.json"
         if kept.exists():

@@ -12,8 +12,16 @@ from bert4rec.recommend.rules.attributes import Attributes
 from bert4rec.recommend.rules.degenerate import refuse_degenerate
 
 
-def open_folder(path: Path, *, threads: int, device: str, quantised: bool, force: bool) -> Recommender:
-    """What `Recommender.load` does."""
+def open_folder(
+    path: Path,
+    kind: type[Recommender] = Recommender,
+    *,
+    threads: int,
+    device: str,
+    quantised: bool,
+    force: bool,
+) -> Recommender:
+    """What `Recommender.load` does; an exported model becomes one of this kind."""
     if (path / "config.json").is_file():
         refuse_options_of_exported(threads=threads, quantised=quantised, force=force)
         require_torch()
@@ -25,7 +33,7 @@ def open_folder(path: Path, *, threads: int, device: str, quantised: bool, force
     if device not in ("auto", "cpu"):
         raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
     engine, catalogue, facts = open_exported(path, threads=threads, quantised=quantised)
-    recommender = Recommender(engine, catalogue, attributes=Attributes.read(path / ATTRIBUTES), **facts)
+    recommender = kind(engine, catalogue, attributes=Attributes.read(path / ATTRIBUTES), **facts)
     if not force:
         refuse_degenerate(engine, catalogue.counts)
     return recommender

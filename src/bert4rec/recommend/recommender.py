@@ -106,7 +106,7 @@ class Recommender:
         """
         from bert4rec.recommend.opening import open_folder
 
-        return open_folder(Path(path), threads=threads, device=device, quantised=quantised, force=force)
+        return open_folder(Path(path), cls, threads=threads, device=device, quantised=quantised, force=force)
 
     def recommend(
         self,

@@ -22,7 +22,7 @@ def refuse_degenerate(engine: Engine, counts: NDArray[np.int64]) -> None:
     """Raise an error for a model that has collapsed. One that looks at no history, such as POP, is meant to be so."""
     if engine.max_history == 0:
         return
-    counts = np.where(engine.bias > -np.inf, counts, 0)  # without items that it was never trained on
+    counts = np.where(np.isneginf(engine.bias), 0, counts)  # without items that it was never trained on
     num_items = int(np.count_nonzero(counts))
     k = min(K, num_items)
     nothing = Histories.from_lists([[]] * HISTORIES)
