@@ -211,7 +211,7 @@ def test_starting_again_removes_neither_its_source_nor_what_others_put_there(tmp
     folder = tmp_path / "out"
     prepare_only(log_of(), folder)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(bert4rec.UsageError, match="dataset lies in .*out, which is to be filled"):
+    with pytest.raises(bert4rec.UsageError, match=r"dataset lies in .*out, which is to be filled"):
         bert4rec.auto(folder / "dataset", folder, overwrite=True)
     assert (folder / "dataset").exists()
     with pytest.raises(bert4rec.DataError, match="1 user to test on"):
