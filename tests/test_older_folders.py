@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from bert4rec.api.backtest import backtest
 from bert4rec.api.runs import load
 from bert4rec.artefact import write_manifest
 from bert4rec.cli.evaluate_command import compare_command, evaluate_command
 from bert4rec.cli.prepare_command import stats_command
 from bert4rec.data.dataset import Dataset
+from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import load_ranks, save_ranks
 from bert4rec.export.exporter import export_run
 from bert4rec.recommend.recommender import Recommendation, Recommender
@@ -168,3 +170,23 @@ def test_the_version_of_an_exported_model_tells_what_it_recommends(
         export_run(run, tmp_path / f"model-{repeats}")
         versions.append(Recommender.load(tmp_path / f"model-{repeats}").version)
     assert versions[0] != versions[1]
+
+
+def test_older_runs_and_models_do_not_say_what_they_were_trained_on_and_know_all_items(older: Path) -> None:
+    run = Run.open(older / "bert4rec")
+    assert (run.trained, run.untrained, run.final_stage) == (None, [], "refit")
+    for name in ("bert4rec", "model"):
+        recommender = load(older / name)
+        assert recommender.trained is None
+        assert len(recommender.catalogue.known_numbers) == 25
+        with pytest.raises(UsageError, match="does not tell when its data ended"):
+            backtest(recommender, older / "dataset")
+
+
+def test_an_older_run_is_trained_on_everything(older: Path, tmp_path: Path) -> None:
+    run = Run.open(older / "bert4rec").refit(
+        tmp_path / "run", all=True, dataset=older / "dataset", device="cpu"
+    )
+    assert run.metrics["test"] == _approx(RECORDED["evaluate"]["metrics"])
+    assert run.trained
+    assert (run.trained.stage, run.trained.actions, run.untrained) == ("production", 337, [])

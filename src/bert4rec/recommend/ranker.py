@@ -22,7 +22,7 @@ class Ranker:
     """
 
     def __init__(self, engine: Engine, counts: NDArray[np.int64]) -> None:
-        self.engine, is_trained = engine, engine.bias > -np.inf
+        self.engine, is_trained = engine, ~np.isneginf(engine.bias)
         self._popularity = np.where(is_trained, counts, -np.inf).astype(np.float32)
         self._by_popularity = np.flatnonzero(is_trained).astype(np.int32) + np.int32(1)
 
