@@ -207,6 +207,18 @@ def test_a_log_that_cannot_be_judged_is_refused_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_starting_again_removes_neither_its_source_nor_what_others_put_there(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    prepare_only(log_of(), folder)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(bert4rec.UsageError, match=r"dataset lies in .*out, which is to be filled"):
+        bert4rec.auto(folder / "dataset", folder, overwrite=True)
+    assert (folder / "dataset").exists()
+    with pytest.raises(bert4rec.DataError, match="1 user to test on"):
+        bert4rec.auto(log_of(users=1), folder, overwrite=True)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(bert4rec.UsageError, match="is not a bert4rec folder"):

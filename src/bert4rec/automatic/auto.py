@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bert4rec.artefact import held
 from bert4rec.automatic.auto_folder import AutoFolder
 from bert4rec.data.dataset import Dataset
+from bert4rec.errors import UsageError
 from bert4rec.extras import require_exporters, require_torch
 from bert4rec.frames import Frame, is_frame
 from bert4rec.settings.checks import checked_minutes, checked_seed
@@ -128,6 +129,8 @@ def auto(
     limit, start = checked_minutes(minutes), checked_seed(seed)
     asked = {"source": source, **reading, "minutes": limit, "samples": samples, "seed": start}
     target = Path(folder)
+    if isinstance(source, str | Path) and target.resolve() in Path(source).resolve().parents:
+        raise UsageError(f"{source} lies in {target}, which is to be filled. Choose another `folder`.")
     with held(target, wait=False):
         begun = AutoFolder.begin(
             target, {key: _plain(value) for key, value in asked.items()}, overwrite=overwrite

@@ -10,7 +10,10 @@ from typing import Any
 from bert4rec.artefact import refuse_existing, write_text
 from bert4rec.errors import DataError, UsageError
 
-MANIFEST = "auto.json"
+MANIFEST, PAGE = "auto.json", "report.html"
+FILES = (MANIFEST, PAGE)
+STAGES = ("dataset", "runs", "production", "model")
+"""Folders in the folder."""
 SCHEMA = 1
 
 
@@ -61,7 +64,7 @@ class AutoFolder:
 
     @property
     def page(self) -> Path:
-        return self.path / "report.html"
+        return self.path / PAGE
 
     def run(self, model: str) -> Path:
         """Where the run of a model is."""
@@ -73,9 +76,11 @@ class AutoFolder:
         return self.dataset.exists() or (self.path / "runs").exists()
 
     def clear(self) -> None:
-        """Remove everything. The folder itself stays, because it is locked."""
-        for path in self.path.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        """Remove what stages leave. What others put there stays, and the folder itself, because it is locked."""
+        for path in (*map(self.path.joinpath, STAGES), *self.path.glob(".*.unfinished-*")):
+            shutil.rmtree(path, ignore_errors=True)
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
 
     def save(self, found: Mapping[str, Any] | None = None) -> None:
         """Write auto.json; with what was `found`, all is done."""

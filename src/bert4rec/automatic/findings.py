@@ -152,10 +152,16 @@ class Findings:
                 f"{self.served}, the best on the validation items, is not clearly better than recommending the most "
                 f"popular items to everybody: {told} (p = {p_value:.2f})."
             )
+        following = self.markov["full"][METRIC]
+        behind = (
+            f" Counting what follows the last item reaches {following:.4f}."
+            if following > found[METRIC]
+            else ""
+        )
         sure = "is not" if p_value < SURE else "is probably not"
         p = "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
         times = f", {found[METRIC] / pop[METRIC]:.1f} times as much" if pop[METRIC] else ""
         return (
             f"{self.served}, the best on the validation items, is worth serving: {told}. {METRIC} is "
-            f"{found[METRIC]:.4f} instead of {pop[METRIC]:.4f}{times}; that {sure} by chance ({p})."
+            f"{found[METRIC]:.4f} instead of {pop[METRIC]:.4f}{times}; that {sure} by chance ({p}).{behind}"
         )

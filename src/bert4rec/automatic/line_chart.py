@@ -6,7 +6,7 @@ from html import escape
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 30, 12, 40
 """Margins, for the numbers at the axes."""
 
 
