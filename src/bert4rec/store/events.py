@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bert4rec.errors import UsageError
+from bert4rec.store.hiding import HiddenList, Hiding
 
 
 class Event(NamedTuple):
@@ -92,6 +93,15 @@ class HistoryStore(Protocol):
 
     def remove(self, event_id: str) -> Forgotten:
         """Remove one event. Its id may be used again."""
+
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        """Hide items, each of them once. What was said of them before is replaced. Returns when it is on disk."""
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        """Show items again, each named once; how many of them were in the list."""
+
+    def hidden(self, known: int | None = None) -> HiddenList | None:
+        """What is, was or will be hidden; None if that is the list of version `known`."""
 
     def interrupt(self) -> None:
         """Let calls under way fail soon, even where the store does not answer. Only `close` may follow."""

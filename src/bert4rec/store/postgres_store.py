@@ -25,6 +25,7 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
+from bert4rec.store.hiding import TABLES, HiddenList, Hiding, HidingStatements
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,6 +56,7 @@ CREATE TABLE IF NOT EXISTS bert4rec_events (
     event_type text,
     recommendation_id text);
 CREATE INDEX IF NOT EXISTS bert4rec_events_by_user ON bert4rec_events (user_id, timestamp, arrival)"""
+ARE_MISSING = "SELECT to_regclass('bert4rec_events') IS NULL OR to_regclass('bert4rec_changes') IS NULL"
 # One statement, so one round trip, however many events.
 INSERT = """
 INSERT INTO bert4rec_events (event_id, user_id, item_id, timestamp, event_type, recommendation_id)
@@ -83,6 +85,7 @@ ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 ROWS_AT_ONCE = 50_000
 FORGET = "DELETE FROM bert4rec_events WHERE user_id = %s"
 REMOVE = "DELETE FROM bert4rec_events WHERE event_id = %s"
+HIDING = HidingStatements("%s")
 TRACES = (
     "No query finds the events any more. The database server's files, its write-ahead log and backups may hold them "
     "until its VACUUM and its rotation of the log reuse the space."
@@ -155,6 +158,24 @@ class PostgresHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._delete(REMOVE, event_id)
 
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        self._change(lambda cursor: HIDING.hide(cursor, hidings))
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        return self._change(lambda cursor: HIDING.unhide(cursor, item_ids))
+
+    def hidden(self, known: int | None = None) -> HiddenList | None:
+        return self._call(lambda connection: HIDING.read(connection.cursor(), known))
+
+    def _change(self, action: Callable[["psycopg.Cursor"], Result]) -> Result:
+        """Do something in one transaction."""
+
+        def change(connection: "psycopg.Connection") -> Result:
+            with connection.transaction(), connection.cursor() as cursor:
+                return action(cursor)
+
+        return self._call(change)
+
     def _delete(self, statement: LiteralString, *which: object) -> Forgotten:
         deleted = self._call(lambda connection: connection.execute(statement, which).rowcount)
         return Forgotten(deleted, TRACES if deleted else None)
@@ -210,10 +231,11 @@ class PostgresHistory:
         self._threads.connection = connection
         self._opened.add(connection)
         connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))
-        if connection.execute("SELECT to_regclass('bert4rec_events')").fetchone() == (None,):
+        if connection.execute(ARE_MISSING).fetchone() == (True,):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-                connection.execute(SCHEMA)
+                for statement in (SCHEMA, *TABLES):
+                    connection.execute(statement)
         return connection
 
     def _discard(self) -> None:

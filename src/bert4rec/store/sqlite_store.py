@@ -22,6 +22,7 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
+from bert4rec.store.hiding import TABLES, HiddenList, Hiding, HidingStatements
 from bert4rec.store.sqlite_files import (
     WAIT_FOR_OTHER_WRITERS,
     Eraser,
@@ -68,6 +69,7 @@ PRUNE = "DELETE FROM bert4rec_events WHERE arrival BETWEEN ? AND ? AND timestamp
 LAST = "SELECT coalesce(max(arrival), 0) FROM bert4rec_events"
 FORGET = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE user_id = ? LIMIT ?)"
 REMOVE = "DELETE FROM bert4rec_events WHERE arrival IN (SELECT arrival FROM bert4rec_events WHERE event_id = ? LIMIT ?)"
+HIDING = HidingStatements("?")
 WAIT_FOR_ERASURE = 2.5
 """Seconds; a store of ten million events takes less than two."""
 SHORT_OF_SPACE = 8 * 2**20
@@ -93,13 +95,13 @@ class SQLiteHistory:
         self.description = f"SQLite at {self.path}"
         if not self.path.parent.is_dir():
             raise UsageError(f"`store`: the folder {self.path.parent} does not exist. Create it first.")
-        self._writing = Lock()
+        self._writing, self._reading_list = Lock(), Lock()
         self._is_damaged = False
         try:
             create_private(self.path)
             self._writer = self._connect()
             self._create()
-            self._reader = self._connect()
+            self._reader, self._list_reader = self._connect(), self._connect()
             self._eraser = Eraser(self.path, self._connect, self._writing)
         except sqlite3.Error as error:
             if is_damage(error):
@@ -142,6 +144,8 @@ class SQLiteHistory:
                 raise DataError(
                     f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
+            for table in TABLES:  # which earlier versions neither made nor miss
+                connection.execute(table)
 
     def _damaged(self, damage: str) -> DataError:
         return DataError(f"`store`: {self.path} is damaged: {damage}. {way_out(self.path)}")
@@ -242,6 +246,19 @@ class SQLiteHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._delete(REMOVE, event_id)
 
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        with self._translated_errors(), self._transaction() as connection:
+            HIDING.hide(connection.cursor(), hidings)
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        with self._translated_errors(), self._transaction() as connection:
+            return HIDING.unhide(connection.cursor(), item_ids)
+
+    def hidden(self, known: int | None = None) -> HiddenList | None:
+        """By a connection of its own: one on which something else is being read sees the store as it was before."""
+        with self._translated_errors(), self._reading_list:
+            return HIDING.read(self._list_reader.cursor(), known)
+
     def _delete(self, statement: str, of: str) -> Forgotten:
         with self._translated_errors():
             try:
@@ -274,12 +291,12 @@ class SQLiteHistory:
             empty_log(self._writer)
 
     def interrupt(self) -> None:
-        self._reader.interrupt()
-        self._writer.interrupt()
+        for connection in (self._reader, self._list_reader, self._writer):
+            connection.interrupt()
 
     def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
+        for connection in (self._reader, self._list_reader, self._writer):
+            connection.close()
         self._eraser.close()
 
     @contextmanager

@@ -61,7 +61,7 @@ def back_up(store: str, target: Path, *, overwrite: bool = False) -> int:
     path = sqlite_file(store)
     if path is None:
         raise UsageError(
-            "A PostgreSQL database is copied by its own tools: pg_dump -t bert4rec_events DATABASE."
+            "A PostgreSQL database is copied by its own tools: pg_dump -t 'bert4rec_*' DATABASE."
         )
     return copy_database(path, target, overwrite=overwrite)
 
