@@ -8,7 +8,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
@@ -44,6 +44,8 @@ class Catalogue:
     """How often each item occurs in the log the model was made from."""
     whole_numbers: bool = False
     """Whether the log's ids were integers; then answers and tables have integers again."""
+    untrained: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int32))
+    """Numbers of the items that the model was never trained on. They have numbers, yet their ids are unknown."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,7 +68,7 @@ class Catalogue:
         number = self.number_of(item_id)
         if number is None:
             near = self.near(str(item_id))
-            hint = f"Did you mean {self.describe(near)}?" if near else f"A known item is {self.id_of(1)!r}."
+            hint = f"Did you mean {self.describe(near)}?" if near else f"A known item is {self.known_id!r}."
             raise NotFoundError(f"Unknown item {str(item_id)!r}. {hint}")
         return number
 
@@ -121,7 +123,8 @@ class Catalogue:
         places = pl.col("id").cast(self._known_texts, strict=False).to_physical().cast(pl.Int32)
         # The streaming engine takes all processors.
         found = texts.to_frame("id").lazy().select((places + 1).fill_null(0)).collect(engine="streaming")
-        return found["id"].to_numpy(writable=True)
+        numbers = found["id"].to_numpy(writable=True)
+        return self._number_or_0[numbers] if len(self.untrained) else numbers
 
     def _find(self, text: str) -> int | None:
         numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
@@ -135,9 +138,9 @@ class Catalogue:
         """
         wanted = text.strip().casefold()
         numbers = range(1, len(self) + 1)
-        same = (number for number in numbers if self.ids[number - 1].casefold() == wanted)
+        same = self._known(number for number in numbers if self.ids[number - 1].casefold() == wanted)
         slipped = (self._numbers[each] for each in slips(text.strip()) if each in self._numbers)
-        titled = (
+        titled = self._known(
             number
             for number, title in zip(numbers, self.titles or (), strict=False)
             if title and len(wanted) > 2 and title.casefold().startswith(wanted)
@@ -160,12 +163,12 @@ class Catalogue:
         item with that id, and items whose id begins with it. Upper and lower case are the same.
         """
         words = list(dict.fromkeys(_NOT_A_WORD.sub(" ", text.casefold()).split()))[:_MOST_WORDS]
-        found = dict.fromkeys(islice(self._titled(words), limit)) if words else {}
+        found = dict.fromkeys(islice(self._known(self._titled(words)), limit)) if words else {}
         beginning = text.strip().casefold()
         if beginning:
             exact = self.number_of(text.strip())
             found |= dict.fromkeys([exact] if exact else [])
-            found |= dict.fromkeys(islice(self._ids_text.lines_with("\n" + beginning), limit))
+            found |= dict.fromkeys(islice(self._known(self._ids_text.lines_with("\n" + beginning)), limit))
         return list(found)[:limit]
 
     def _titled(self, words: list[str]) -> Iterator[int]:
@@ -179,9 +182,37 @@ class Catalogue:
             if all(other in text.line(number) for other in others)
         )
 
+    def _known(self, numbers: Iterable[int]) -> Iterator[int]:
+        return (number for number in numbers if number not in self._unknown)
+
+    @cached_property
+    def _unknown(self) -> frozenset[int]:
+        return frozenset(self.untrained.tolist())
+
+    @cached_property
+    def known_numbers(self) -> NDArray[np.int32]:
+        """Of all items that the model was trained on, the most popular first."""
+        numbers = self._number_or_0
+        return numbers[numbers > 0]
+
+    @property
+    def known_id(self) -> Id:
+        """Of the most popular item that the model was trained on: an example for messages."""
+        return self.id_of(int(self.known_numbers[0]))
+
+    @cached_property
+    def _number_or_0(self) -> NDArray[np.int32]:
+        """Every number, from 0 on; 0 in the place of those that are unknown."""
+        numbers = np.arange(len(self) + 1, dtype=np.int32)
+        numbers[self.untrained] = 0
+        return numbers
+
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {item_id: number for number, item_id in enumerate(self.ids, start=1)}
+        numbers = {item_id: number for number, item_id in enumerate(self.ids, start=1)}
+        for number in self._unknown:
+            del numbers[self.ids[number - 1]]
+        return numbers
 
     @cached_property
     def id_column(self) -> "pl.Series":
@@ -199,7 +230,7 @@ class Catalogue:
 
     @cached_property
     def _whole_numbers(self) -> "_WholeNumbers":
-        return _WholeNumbers.among(self.ids)
+        return _WholeNumbers.among(self.ids, self.untrained)
 
     @cached_property
     def _ids_text(self) -> "_Lines":
@@ -237,7 +268,7 @@ class Catalogue:
             "titles": list(self.titles) if self.titles else None,
             "counts": self.counts.tolist(),
             "whole_numbers": self.whole_numbers,
-        }
+        }  # which items were never trained on, their biases tell
         write_text(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")))
 
     @classmethod
@@ -266,12 +297,14 @@ class _WholeNumbers:
     table would be too long."""
 
     @classmethod
-    def among(cls, ids: Sequence[str]) -> "_WholeNumbers":
+    def among(cls, ids: Sequence[str], untrained: NDArray[np.integer[Any]]) -> "_WholeNumbers":
         import polars as pl
 
         texts = pl.Series(ids, dtype=pl.String)
         whole = texts.cast(pl.Int64, strict=False)
-        is_whole = (whole.cast(pl.String) == texts).fill_null(value=False).to_numpy()  # not so "007"
+        as_written = (whole.cast(pl.String) == texts).fill_null(value=False)  # not so "007"
+        is_whole = as_written.to_numpy(writable=True)
+        is_whole[untrained - 1] = False
         known = whole.filter(is_whole).to_numpy()
         numbers = np.flatnonzero(is_whole).astype(np.int32) + np.int32(1)
         lowest, highest = (int(known.min()), int(known.max())) if len(known) else (0, 0)

@@ -23,7 +23,7 @@ class Engine(Protocol):
     rows: NDArray[np.float32]
     """[V, D]: the vector of each item; item 1 comes first."""
     bias: NDArray[np.float32]
-    """[V]"""
+    """[V]; -inf for items that the model was never trained on."""
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         """The query of each history, [B, D]."""

@@ -1,17 +1,18 @@
 """An exported model, computed by ONNX Runtime: what a service loads, without torch.
 
-model.json       manifest: schema, data set, version, sizes, checksums
+model.json       manifest: schema, data set, version, what it was trained on, sizes, checksums
 encoder.onnx     history [B, L], filled up on the left with 0 → query [B, D]
 head.onnx        query, rows, bias, excluded places, k → scores and places of the k best
 search.onnx      query of whole numbers → how high items of each block can score at most; large catalogues only
 attention.onnx   history [1, L] → how much the asked place looks at what, [layers, heads, L + 1]; BERT4Rec only
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
-bias.npy         [V]
+bias.npy         [V]; -inf for items that the model was never trained on, which are unknown to it
 catalogue.json   ids, titles and counts of the items
 samples.json     histories of a few users for the service's page; only if requested
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 
 from bert4rec.artefact import Manifest, read_manifest, verify_files
 from bert4rec.data.histories import Histories
+from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
+from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.recommend.quantised import QuantisedSearch
 
@@ -132,6 +135,22 @@ def is_exported(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def open_exported(
+    folder: Path, *, threads: int, quantised: bool
+) -> tuple[OnnxEngine, Catalogue, dict[str, Any]]:
+    """An exported model: what computes it, the items it knows, and what else a `Recommender` is told of it."""
+    manifest = read_model(folder)
+    engine = OnnxEngine(folder, manifest, threads=threads, quantised=quantised)
+    untrained = np.flatnonzero(np.isneginf(engine.bias)) + 1
+    facts = {
+        "name": manifest["name"],
+        "version": manifest["version"],
+        "repeats": manifest.get("repeats", "exclude"),
+        "trained": Trained(**manifest["trained"]) if "trained" in manifest else None,
+    }
+    return engine, replace(Catalogue.read(folder / "catalogue.json"), untrained=untrained), facts
+
+
 def read_model(folder: Path) -> dict[str, Any]:
     """The manifest of an exported model, once every file is what was written."""
     manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA, check=_check_facts)
@@ -144,6 +163,8 @@ def _check_facts(manifest: Manifest) -> None:
     for fact, kind in (("name", str), ("version", str), ("max_history", int)):
         if not isinstance(manifest[fact], kind):
             raise TypeError(f"{fact} is {manifest[fact]!r}")
+    if "trained" in manifest:
+        Trained(**manifest["trained"])
 
 
 def _places(excluded: Histories) -> NDArray[np.int64]:

@@ -16,10 +16,15 @@ NOTHING = np.empty(0, np.int32)
 
 
 class Ranker:
-    """An engine, and popularity for histories that hold nothing it knows."""
+    """An engine, and popularity for histories that hold nothing it knows.
+
+    Items that it was never trained on have a bias of -inf, and are never among the best.
+    """
 
     def __init__(self, engine: Engine, counts: NDArray[np.int64]) -> None:
-        self.engine, self._item_counts = engine, counts
+        self.engine, is_trained = engine, engine.bias > -np.inf
+        self._popularity = np.where(is_trained, counts, -np.inf).astype(np.float32)
+        self._by_popularity = np.flatnonzero(is_trained).astype(np.int32) + np.int32(1)
 
     def top(self, questions: Sequence[Question]) -> list[tuple[Numbers, Scores]]:
         """For each question the best numbers and their scores, best first; at most k, fewer if fewer remain."""
@@ -33,7 +38,7 @@ class Ranker:
         They have no more columns than there are items. `excluded` has for each history the numbers never to be
         recommended.
         """
-        k = min(k, len(self._item_counts))
+        k = min(k, len(self._popularity))
         numbers = np.zeros((len(histories), k), np.int32)
         scores = np.full((len(histories), k), -np.inf, np.float32)
         recent = histories.newest(self.engine.max_history)
@@ -44,7 +49,8 @@ class Ranker:
             found, best = self._engine_top(recent[rows], excluded[rows], k)
             numbers[rows], scores[rows] = np.where(best > -np.inf, found, 0), best
         alike = np.flatnonzero(is_cold & (excluded.lengths == 0))
-        numbers[alike], scores[alike] = self._popular(NOTHING, k)
+        popular, counts = self._popular(NOTHING, k)
+        numbers[alike, : len(popular)], scores[alike, : len(popular)] = popular, counts
         for row in np.flatnonzero(is_cold & (excluded.lengths > 0)):
             popular, counts = self._popular(excluded[row : row + 1].flat()[1], k)
             numbers[row, : len(popular)], scores[row, : len(popular)] = popular, counts
@@ -60,8 +66,9 @@ class Ranker:
         rows = self.engine.rows
         scores = np.einsum("vd,d->v", rows, rows[number - 1])
         scores /= self._norms * self._norms[number - 1]
+        scores[self._popularity == -np.inf] = -np.inf
         scores[number - 1] = -np.inf
-        k = min(k, len(scores) - 1)
+        k = min(k, len(self._by_popularity) - 1)
         best = np.argpartition(-scores, k)[:k]
         best = best[np.argsort(-scores[best], kind="stable")]
         return (best + 1).astype(np.int32), scores[best]
@@ -69,7 +76,7 @@ class Ranker:
     def explain(self, history: Numbers, number: int) -> tuple[float, list[float], NDArray[np.float32] | None]:
         """The score of an item, how much it falls without each action looked at, and the attention weights."""
         if not len(history):
-            return float(self._item_counts[number - 1]), [], None
+            return float(self._popularity[number - 1]), [], None
         _, used = join([history]).newest(self.engine.max_history).flat()
         without = [np.delete(used, place) for place in range(len(used))]
         queries = self._queries([used, *without])
@@ -100,7 +107,7 @@ class Ranker:
         """One history needs no tables to be sorted into and out of; without them, it is answered a tenth sooner."""
         recent = join([question.history]).newest(self.engine.max_history)
         excluded = join([question.exclude])
-        numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self._item_counts)))
+        numbers, scores = self._engine_top(recent, excluded, min(question.k, len(self._popularity)))
         found = np.count_nonzero(scores[0] > -np.inf)
         return numbers[0, :found], scores[0, :found]
 
@@ -115,6 +122,7 @@ class Ranker:
             candidates = np.setdiff1d(question.allow, question.exclude)
             scores = self._scores(candidates, query) if len(question.history) else self._counts(candidates)
             best = np.argsort(-scores, kind="stable")[: question.k]
+            best = best[scores[best] > -np.inf]
             answers.append((candidates[best], scores[best]))
         return answers
 
@@ -126,12 +134,11 @@ class Ranker:
     def _popular(self, excluded: Numbers, k: int) -> tuple[Numbers, Scores]:
         """The k most popular items, fewer if fewer remain, and their counts."""
         # The order of the numbers is that of popularity.
-        first = np.arange(1, min(len(self._item_counts), k + len(excluded)) + 1, dtype=np.int32)
-        popular = np.setdiff1d(first, excluded)[:k]
+        popular = np.setdiff1d(self._by_popularity[: k + len(excluded)], excluded)[:k]
         return popular, self._counts(popular)
 
     def _counts(self, numbers: Numbers) -> Scores:
-        return self._item_counts[numbers - 1].astype(np.float32)
+        return self._popularity[numbers - 1]
 
     def _queries(self, histories: Sequence[Numbers]) -> NDArray[np.float32]:
         """The query of each history, [rows, D]."""

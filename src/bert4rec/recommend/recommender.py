@@ -16,6 +16,7 @@ import numpy as np
 
 from bert4rec.artefact import wrong_folder
 from bert4rec.data.dataset import Dataset, Repeats
+from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.extras import require_torch
 from bert4rec.frames import Frame
@@ -37,7 +38,7 @@ from bert4rec.recommend.catalogue import Catalogue, Id
 from bert4rec.recommend.engine import Engine, Numbers, Scores
 from bert4rec.recommend.ids import as_list, check_k
 from bert4rec.recommend.known_users import UserScorer, history_of, user_number
-from bert4rec.recommend.onnx_engine import OnnxEngine, is_exported, read_model, refuse_options_of_exported
+from bert4rec.recommend.onnx_engine import is_exported, open_exported, refuse_options_of_exported
 from bert4rec.recommend.ranker import NOTHING, Ranker
 
 if TYPE_CHECKING:
@@ -61,24 +62,26 @@ class Recommender:
         version: str,
         repeats: Repeats = "exclude",
         find_dataset: FindDataset | None = None,
+        trained: Trained | None = None,
     ) -> None:
-        self.user_scorer: UserScorer | None = None
-        self._ranker: Ranker | None = None
-        if isinstance(engine, UserScorer):
-            self.user_scorer, num_items = engine, engine.num_items
-        else:
-            self._ranker, num_items = Ranker(engine, catalogue.counts), len(engine.bias)
+        self.user_scorer = engine if isinstance(engine, UserScorer) else None
+        num_items = engine.num_items if isinstance(engine, UserScorer) else len(engine.bias)
         if len(catalogue) != num_items:
             raise DataError(f"The model knows {num_items} items, its catalogue {len(catalogue)}.")
+        self._ranker = None if isinstance(engine, UserScorer) else Ranker(engine, catalogue.counts)
         self.name, self.version, self.catalogue = name, version, catalogue
         self.exclude_seen = repeats == "exclude"
         """Whether items of a history are left out by default: as the model was evaluated."""
         self.max_history = engine.max_history
         """How many items of a history the model looks at."""
+        self.trained = trained
+        """What the model was trained on, and until when; None if it was made by an earlier version."""
         self._find_dataset = find_dataset
 
     def __repr__(self) -> str:
-        return f"Recommender({self.name!r}, version {self.version}, {len(self.catalogue):,} items)"
+        return (
+            f"Recommender({self.name!r}, version {self.version}, {len(self.catalogue.known_numbers):,} items)"
+        )
 
     @classmethod
     def load(
@@ -109,11 +112,8 @@ class Recommender:
             raise wrong_folder(folder, "run", "model")
         if device not in ("auto", "cpu"):
             raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
-        manifest = read_model(folder)
-        engine = OnnxEngine(folder, manifest, threads=threads, quantised=quantised)
-        catalogue = Catalogue.read(folder / "catalogue.json")
-        repeats: Repeats = manifest.get("repeats", "exclude")
-        return cls(engine, catalogue, name=manifest["name"], version=manifest["version"], repeats=repeats)
+        engine, catalogue, facts = open_exported(folder, threads=threads, quantised=quantised)
+        return cls(engine, catalogue, **facts)
 
     def recommend(
         self,

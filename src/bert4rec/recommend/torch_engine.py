@@ -1,5 +1,6 @@
 """A trained run as it is, computed by torch: on a GPU in bfloat16, without padding, everything on the device."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +27,14 @@ _BLOCK = 64
 class TorchEngine:
     """Any model that answers for a history, not only for users it was trained with."""
 
-    def __init__(self, model: SequentialModel, placement: Placement) -> None:
+    def __init__(self, model: SequentialModel, placement: Placement, untrained: Sequence[int] = ()) -> None:
+        """`untrained`: numbers of items that are never recommended."""
         self.max_history = model.max_history
         self._model, self._placement = model, placement
         table, bias = (tensor.detach().float() for tensor in model.item_vectors())
         rows = table[1 : len(bias) + 1]
+        bias = bias.clone()
+        bias[[number - 1 for number in untrained]] = -torch.inf
         self.rows, self.bias = rows.cpu().numpy(), bias.cpu().numpy()
         # Whole blocks: what fills up the last one is never recommended.
         missing = -len(bias) % _BLOCK
