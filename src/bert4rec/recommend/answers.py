@@ -36,6 +36,8 @@ class Question:
     """Never recommended."""
     allow: Numbers | None = None
     """If given, nothing else is recommended."""
+    even_hidden: bool = False
+    """Whether items that a service hides may be among the answer, because they are named."""
 
 
 @dataclass(

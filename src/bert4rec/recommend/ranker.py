@@ -68,7 +68,7 @@ class Ranker:
         scores /= self._norms * self._norms[number - 1]
         scores[self._popularity == -np.inf] = -np.inf
         scores[number - 1] = -np.inf
-        k = min(k, len(self._by_popularity) - 1)
+        k = min(k, int(np.count_nonzero(scores > -np.inf)))
         best = np.argpartition(-scores, k)[:k]
         best = best[np.argsort(-scores[best], kind="stable")]
         return (best + 1).astype(np.int32), scores[best]

@@ -75,7 +75,7 @@ def warm(recommender: Recommender) -> None:
     some, longest = (np.ones(length, np.int32) for length in (1, recommender.max_history))
     nothing = np.empty(0, np.int32)
     recommender.catalogue.search("a")
-    recommender.similar(recommender.catalogue.id_of(1), 1)
+    recommender.similar(recommender.catalogue.known_id, 1)
     for histories in ([some], [longest], [longest] * MAX_BATCH):
         recommender.top([Question(history, 10, nothing) for history in histories])
 
@@ -88,6 +88,12 @@ class ServedModel:
         self.recommender = open_model(folder, threads, quantised=quantised)
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
+        self.serving_since: datetime | None = None
+        """When it took over; None if it does not serve."""
+        self.visible = self.recommender
+        """The same model without what is hidden,"""
+        self.hides: object = None
+        """as `HiddenItems` applied it last."""
         self._metrics = metrics
         self.batcher: Batcher[Question, TopItems] = Batcher(
             self._top,
@@ -108,7 +114,7 @@ class ServedModel:
     def _top(self, questions: list[Question]) -> Sequence[TopItems | Exception]:
         began = time.perf_counter()
         try:
-            return self.recommender.top(questions)
+            return self._find(questions)
         except Exception:
             # One of them is to blame; the others must not suffer for it.
             return [self._top_alone(question) for question in questions]
@@ -116,9 +122,19 @@ class ServedModel:
             self._metrics.inference_seconds.observe(time.perf_counter() - began)
             self._metrics.batch_size.observe(len(questions))
 
+    def _find(self, questions: list[Question]) -> list[TopItems]:
+        """Hidden items are found where they are named, and nowhere else."""
+        visible = self.visible
+        named = [question for question in questions if question.even_hidden]
+        if visible is self.recommender or not named:
+            return visible.top(questions)
+        among_all = iter(self.recommender.top(named))
+        among_visible = iter(visible.top([each for each in questions if not each.even_hidden]))
+        return [next(among_all if each.even_hidden else among_visible) for each in questions]
+
     def _top_alone(self, question: Question) -> TopItems | Exception:
         try:
-            return self.recommender.top([question])[0]
+            return self._find([question])[0]
         except Exception as error:
             return error
 
@@ -187,8 +203,10 @@ class ModelVersions:
         self._metrics.model_loads.labels(result).inc()
         if self.previous:
             self._metrics.model_info.labels(*self.previous.version).set(0)
+            self.previous.serving_since = None
+        self.current.serving_since = datetime.now(UTC)
         self._metrics.model_info.labels(*self.current.version).set(1)
-        self._metrics.note_model(self.current.loaded_at)
+        self._metrics.note_model(self.current.loaded_at, self.current.recommender.trained)
         log.info("Model %s, version %s: %s.", *self.current.version, result.replace("_", " "))
 
 

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -15,7 +16,9 @@ from pydantic import TypeAdapter
 from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.service.batcher import lane, outcome_of
+from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.contract import schemas as api
+from bert4rec.service.hidden_items import HiddenItems
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.recommending import (
@@ -24,6 +27,7 @@ from bert4rec.service.recommending import (
     Plan,
     Room,
     batch_parts,
+    facts_of,
     milliseconds_since,
     name_of,
     results_of,
@@ -42,10 +46,14 @@ check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.Recomme
 class Service:
     """Models, store and metrics, joined. To be used from one event loop."""
 
-    def __init__(self, versions: ModelVersions, store: HistoryStore, metrics: Metrics) -> None:
+    def __init__(
+        self, versions: ModelVersions, store: HistoryStore, metrics: Metrics, mark: ChangeMark
+    ) -> None:
+        """`mark` is shared by all workers: it changes when the list of hidden items does."""
         self.versions, self.store, self.metrics = versions, store, metrics
         self.is_ready = False
         self.events = StoredEvents(store, versions, metrics)
+        self.hidden = HiddenItems(self.events, versions, mark)
         # Explanations and searches are few and long. Nothing else must wait for them.
         self._side = lane("side", max_waiting=64, timeout=TIMEOUT)
         self._room = Room(MAX_ITEMS_IN_BATCHES)
@@ -54,6 +62,7 @@ class Service:
 
     async def start(self) -> None:
         await self.events.start()
+        await self.hidden.start()
         self.is_ready = True
 
     async def keep_metrics_fresh(self) -> None:
@@ -84,7 +93,7 @@ class Service:
             history = request.history
         else:
             history = await self.events.items_of(request, since=began)
-        plan = self._plan(self.versions.current, request, history)
+        plan = self._plan(await self.hidden.obeyed_by(self.versions.current), request, history)
         return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
 
     async def rank(self, request: api.RankRequest) -> Content:
@@ -95,7 +104,8 @@ class Service:
         )
         plan = Plan.of(self.versions.current, asked, request.history)
         self.metrics.unknown_items.inc(len(plan.unknown))
-        return plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
+        question = replace(plan.question, even_hidden=True)
+        return plan.content(await plan.model.batcher.ask(question, since=began), began)
 
     async def recommend_batch(self, request: api.BatchRequest) -> Response:
         """Many requests at once; each gets its own response or its own error. All are taken up, or none."""
@@ -106,7 +116,7 @@ class Service:
             await _let_others_go_on(len(entries))
         with ExitStack() as holding:
             holding.enter_context(self._room.take(sum(each.k for each in entries if isinstance(each, Asked))))
-            model = self.versions.current
+            model = await self.hidden.obeyed_by(self.versions.current)
             plans = await self._plan_all(model, entries)
             questions = [each.question for each in plans if isinstance(each, Plan)]
             results = results_of(plans, await model.batcher.ask_all(questions))
@@ -159,8 +169,8 @@ class Service:
     async def similar(self, request: api.SimilarRequest) -> Content:
         """Items that the model considers similar; the score is the cosine of their vectors."""
         began = time.monotonic()
-        model = self._model_with(request.item_id)
-        found = await self._side.ask(partial(model.recommender.similar, request.item_id, request.k))
+        model = await self.hidden.obeyed_by(self._model_with(request.item_id))
+        found = await self._side.ask(partial(model.visible.similar, request.item_id, request.k))
         return {
             "model": name_of(model),
             "items": [scored(item) for item in found.items],
@@ -204,14 +214,7 @@ class Service:
         both = {"current": self.versions.current, "previous": self.versions.previous}
         return {
             "models": [
-                {
-                    **name_of(model),
-                    "state": state,
-                    "num_items": len(model.recommender.catalogue),
-                    "max_history": model.recommender.max_history,
-                    "exclude_seen": model.recommender.exclude_seen,
-                    "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
-                }
+                {**name_of(model), "state": state, **facts_of(model)}
                 for state, model in both.items()
                 if model
             ]

@@ -28,6 +28,12 @@ ALL: LiteralString = """
 SELECT item_id, hidden_from, hidden_until FROM bert4rec_hidden ORDER BY hidden_from DESC, item_id"""
 
 
+HIDE: LiteralString = """
+INSERT INTO bert4rec_hidden (item_id, hidden_from, hidden_until) VALUES (?, ?, ?)
+ON CONFLICT (item_id) DO UPDATE SET hidden_from = excluded.hidden_from, hidden_until = excluded.hidden_until"""
+UNHIDE: LiteralString = "DELETE FROM bert4rec_hidden WHERE item_id = ?"
+
+
 class Hiding(NamedTuple):
     """An item that is hidden for a while, or for good."""
 
@@ -60,12 +66,7 @@ class HidingStatements:
 
     def __init__(self, value: LiteralString) -> None:
         """`value` is what stands for a value in the statements of the database."""
-        self._hide: LiteralString = (
-            "INSERT INTO bert4rec_hidden (item_id, hidden_from, hidden_until) "
-            f"VALUES ({value}, {value}, {value}) ON CONFLICT (item_id) DO UPDATE "
-            "SET hidden_from = excluded.hidden_from, hidden_until = excluded.hidden_until"
-        )
-        self._unhide: LiteralString = f"DELETE FROM bert4rec_hidden WHERE item_id = {value}"
+        self._hide, self._unhide = (each.replace("?", value) for each in (HIDE, UNHIDE))
 
     def hide(self, cursor: Any, hidings: Sequence[Hiding]) -> None:
         # First: in PostgreSQL, others who change something wait for this row.

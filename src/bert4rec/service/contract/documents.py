@@ -58,7 +58,7 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     models = {each: each.response for each in operations if each.response}
     schemas, definitions = TypeAdapter.json_schemas(
         [
-            *((each, "validation", each.adapter) for each in models if each.has_body),
+            *((each, "validation", each.body) for each in models if each.body),
             *((each, "serialization", TypeAdapter(model)) for each, model in models.items()),
             ("problem", "serialization", TypeAdapter(Problem)),
         ],
@@ -67,11 +67,12 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     paths: JSON = {}
     for operation in models:
         entry = _response(operation, schemas[operation, "serialization"])
-        if operation.has_body:
+        if operation.body:
             bodies = {name: {"value": body} for name, body in examples[operation.path].items()}
             content = {"schema": schemas[operation, "validation"], "examples": bodies}
-            entry["requestBody"] = {"required": True, "content": {"application/json": content}}
-        elif operation.argument:
+            is_required = operation.method == "POST"
+            entry["requestBody"] = {"required": is_required, "content": {"application/json": content}}
+        if operation.argument and operation.method != "POST":
             entry["parameters"] = _parameters(operation)
         if has_keys and operation.role is None:
             entry["security"] = []
@@ -109,10 +110,11 @@ def _parameters(operation: Operation) -> list[JSON]:
         {
             "name": name,
             "in": "path" if f"{{{name}}}" in operation.path else "query",
-            "required": name in schema["required"],
+            "required": name in schema.get("required", ()),
             "schema": field,
         }
         for name, field in schema["properties"].items()
+        if name != "body"
     ]
 
 
@@ -122,7 +124,8 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
     history: list[str | int] = ["item-1", "item-2", "item-3"]
     items: list[str | int] = ["item-4", "item-5", "item-6"]
     if catalogue:
-        first, last = range(1, len(catalogue) + 1)[:3], range(1, len(catalogue) + 1)[-3:]
+        known = catalogue.known_numbers.tolist()
+        first, last = known[:3], known[-3:]
         history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
     user = "ann"
     bought = {
@@ -142,6 +145,10 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
         "/v1/rank": {"three": {"history": history, "items": items}},
         "/v1/explain": {"one": {"history": history, "item_id": items[-1]}},
         "/v1/events": {"purchase": {"events": [bought]}},
+        "/v1/items/{item_id}/hidden": {
+            "for good": {},
+            "for a while": {"from": "2026-12-24T00:00:00Z", "until": "2027-01-02T00:00:00Z"},
+        },
     }
 
 
@@ -177,9 +184,9 @@ def _operation(method: str, path: str, operation: JSON, host: str, *, has_keys: 
     )
     # To be pasted into a terminal.
     key = " -H 'X-API-Key: KEY'" if has_keys else ""
-    commands = "\n".join(
-        f"curl{key} --json {shlex.quote(body)} {shlex.quote(host + path)}" for body in bodies
-    )
+    verb = "" if method == "post" else f" -X {method.upper()}"
+    address = shlex.quote(host + re.sub(r"{(\w+)}", r"\1", path))  # curl has a meaning of its own for braces
+    commands = "\n".join(f"curl{key}{verb} --json {shlex.quote(body)} {address}" for body in bodies)
     return (
         f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
         f"{escape(operation['description'])}</summary>"

@@ -61,23 +61,38 @@ def read_events(request: EventsRequest, catalogue: Catalogue) -> ReadEvents:
             code = "invalid_timestamp" if moment is None else "future_timestamp"
             rejected.append({"index": place, "code": code})
             continue
-        number = catalogue.number_of(event.item_id)
-        if number is None:
-            # As a later model with ids of the same type will spell it.
-            item_id = spellings(str(event.item_id), whole_numbers=catalogue.whole_numbers)[-1]
+        item_id, is_known = stored_id(event.item_id, catalogue)
+        if not is_known:
             unknown.setdefault(item_id, as_given(event.item_id))
-        else:
-            item_id = str(catalogue.id_of(number))
         more = event.event_type, event.recommendation_id
         events.append(Event(event.event_id, event.user_id, item_id, moment, *more))
         places.append(place)
     return ReadEvents(events, places, rejected, list(unknown.values()))
 
 
+def stored_id(item_id: str | int, catalogue: Catalogue) -> tuple[str, bool]:
+    """The id of an item as the store has it, and whether the model knows the item."""
+    number = catalogue.number_of(item_id)
+    if number is None:
+        # As a later model with ids of the same type will spell it.
+        return spellings(str(item_id), whole_numbers=catalogue.whole_numbers)[-1], False
+    return str(catalogue.id_of(number)), True
+
+
+def microseconds_of(moment: datetime) -> int:
+    """Since 1970."""
+    return min(max((moment - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+
+
+def moment_as_sent(microseconds: int) -> str:
+    """RFC 3339, in UTC."""
+    return (EPOCH + microseconds * MICROSECOND).isoformat().replace("+00:00", "Z")
+
+
 def _microseconds(timestamp: datetime | float, unit: str) -> int | None:
     """Since 1970; None for a number that is no time in this unit."""
     if isinstance(timestamp, datetime):
-        return min(max((timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+        return microseconds_of(timestamp)
     if not FIRST_MOMENT <= timestamp * MICROSECONDS_PER[unit] <= LAST_MOMENT:  # which no infinite one is
         return None
     # Nanoseconds have more digits than a float.
@@ -88,5 +103,4 @@ def event_as_sent(event: Event, catalogue: Catalogue) -> dict[str, Any]:
     """The item's id as the model has it, which may be an integer; as it is stored where the model lacks the item."""
     number = catalogue.number_of(event.item_id)
     item_id = event.item_id if number is None else catalogue.id_of(number)
-    moment = (EPOCH + event.timestamp * MICROSECOND).isoformat().replace("+00:00", "Z")
-    return {**event._asdict(), "item_id": item_id, "timestamp": moment}
+    return {**event._asdict(), "item_id": item_id, "timestamp": moment_as_sent(event.timestamp)}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from bert4rec import __version__
+from bert4rec.data.trained import Trained
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge
@@ -110,6 +111,11 @@ class Metrics:
         )
         # The worker that is furthest behind tells whether all have switched.
         self.model_age = gauge("model_age_seconds", "Since the current model was loaded.", workers="livemax")
+        self.model_trained_until = gauge(
+            "model_trained_until_seconds",
+            "When the newest action was made that the current model was trained on.",
+            workers="livemin",
+        )
         # The youngest: a worker that had to be replaced shows as a change.
         self.start_time = gauge(
             "start_time_seconds", "When the process started, or the youngest of several.", workers="livemax"
@@ -142,9 +148,11 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
-    def note_model(self, loaded_at: datetime) -> None:
-        """Remember when the current model was loaded."""
+    def note_model(self, loaded_at: datetime, trained: Trained | None = None) -> None:
+        """Remember when the current model was loaded, and what it was trained on, if that is known."""
         self.follow(self.model_age, lambda: time.time() - loaded_at.timestamp())
+        until = trained and trained.until
+        self.model_trained_until.set(datetime.fromisoformat(until).timestamp() if until else math.nan)
 
     def follow(self, gauge: "Gauge", look: Callable[[], float]) -> None:
         """Have a number looked up by `look` from now on, whenever somebody wants to know."""
