@@ -30,7 +30,7 @@ EVERYTHING = {"history": ["i4"], "k": 60}
 PAST, FUTURE = "2020-01-01T00:00:00Z", "2120-01-01T00:00:00Z"
 
 
-def recommended(client: httpx2.Client, **request: Any) -> list[str]:
+def recommended(client: httpx2.Client, **request: Any) -> list[Any]:
     answer = client.post("/v1/recommend", json={**EVERYTHING, **request})
     assert answer.status_code == 200, answer.text
     return [item["item_id"] for item in answer.json()["items"]]

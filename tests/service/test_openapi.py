@@ -18,11 +18,15 @@ OPERATIONS = [
     ("POST", "/v1/explain"),
     ("GET", "/v1/items/{item_id}/similar"),
     ("GET", "/v1/items"),
+    ("GET", "/v1/items/hidden"),
+    ("PUT", "/v1/items/{item_id}/hidden"),
+    ("DELETE", "/v1/items/{item_id}/hidden"),
     ("GET", "/v1/samples"),
     ("POST", "/v1/events"),
     ("DELETE", "/v1/events/{event_id}"),
     ("GET", "/v1/users/{user_id}/history"),
     ("DELETE", "/v1/users/{user_id}/history"),
+    ("DELETE", "/v1/users/{user_id}"),
     ("GET", "/v1/models"),
     ("POST", "/v1/models/rollback"),
     ("GET", "/v1/info"),
@@ -62,6 +66,8 @@ def test_the_service_keeps_to_its_document(
     @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def keeps_to_it(case: Any) -> None:
+        if mode == GenerationMode.POSITIVE and isinstance(case.body, dict) and "until" in case.body:
+            case.body["until"] = None  # no document can ask for a date that is later than another
         case.call_and_validate()
 
     keeps_to_it()
