@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bert4rec.store import hiding
 from bert4rec.store.events import Event, HistoryStore, open_store
-from bert4rec.store.hiding import HiddenList, Hiding
+from bert4rec.store.hiding import Hiding, HidingsRead
 from bert4rec.store.sqlite_store import APPLICATION
 from bert4rec.store.upkeep import back_up, check_store
 
@@ -44,7 +45,7 @@ def store(open_again: Open) -> HistoryStore:
     return open_again()
 
 
-def listed(store: HistoryStore) -> HiddenList:
+def listed(store: HistoryStore) -> HidingsRead:
     found = store.hidden()
     assert found is not None
     return found
@@ -61,23 +62,44 @@ def test_what_is_hidden_is_listed_until_it_is_shown_again(store: HistoryStore) -
     assert listed(store).hidings == [Hiding("it's 100 % 🫖", 7)]
 
 
-def test_the_list_is_read_again_only_if_it_has_changed(open_again: Open) -> None:
+def test_only_what_has_changed_is_read_again(open_again: Open) -> None:
     store, other = open_again(), open_again()
+    store.hide([Hiding("milk", 1)])
     known = listed(store).version
     assert store.hidden(known) is None
     other.add([Event("e1", "ann", "tea", 1)])
     assert store.hidden(known) is None
-    for change in (
-        lambda: other.hide([Hiding("tea", 1)]),
-        lambda: other.hide([Hiding("tea", 2)]),
-        lambda: other.unhide(["tea"]),
-        lambda: store.hide([Hiding("tea", 2)]),
+    for change, hidings, shown in (
+        (lambda: other.hide([Hiding("tea", 1)]), [Hiding("tea", 1)], []),
+        (lambda: other.hide([Hiding("tea", 2, 3)]), [Hiding("tea", 2, 3)], []),
+        (lambda: other.unhide(["tea"]), [], ["tea"]),
+        (lambda: store.hide([Hiding("tea", 2)]), [Hiding("tea", 2)], []),
     ):
         change()
         found = store.hidden(known)
-        assert found is not None
-        known = found.version
+        assert found == HidingsRead(known + 1, hidings, shown, is_whole=False)
+        known += 1
         assert store.hidden(known) is None
+    found = store.hidden(known - 2)
+    assert found == HidingsRead(known, [Hiding("tea", 2)], [], is_whole=False)
+
+
+def test_who_has_missed_too_many_changes_reads_the_whole_list(
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hiding, "CHANGES_KEPT", 3)
+    store.hide([Hiding(item, 1) for item in ("coffee", "milk", "tea")])
+    known = listed(store).version
+    for item in ("coffee", "milk", "tea"):
+        store.unhide([item])
+    found = store.hidden(known)
+    assert found is not None
+    assert (sorted(found.shown), found.is_whole) == (["coffee", "milk", "tea"], False)
+    store.hide([Hiding("cake", 1)])
+    assert store.hidden(known) == listed(store) == HidingsRead(known + 4, [Hiding("cake", 1)], [], True)
+    for _ in range(3):
+        store.unhide(["cake"])
+    assert store.hidden(known + 20) == listed(store)  # as after a backup was restored
 
 
 def test_it_is_there_for_whoever_opens_the_store_next(open_again: Open) -> None:

@@ -13,31 +13,29 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.hidden import without
 from bert4rec.recommend.ids import as_given
-from bert4rec.recommend.recommender import Recommender
 from bert4rec.service.batcher import OverloadedError, TooLateError
 from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.contract import hidden_schemas as api
 from bert4rec.service.contract.event_reading import microseconds_of, moment_as_sent, stored_id
+from bert4rec.service.hidden_table import HiddenTable, KnownNumbers
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.recommending import Content
 from bert4rec.service.served_models import ModelVersions, ServedModel
 from bert4rec.service.stored_events import StoredEvents
 from bert4rec.store.events import StoreError
-from bert4rec.store.hiding import HiddenList, Hiding, now
+from bert4rec.store.hiding import Hiding, now
 
 Result = TypeVar("Result")
 LOOK_EVERY = 1.0
 """Seconds between looks at the store."""
-NEVER = np.iinfo(np.int64).max
 ITEMS_AT_ONCE = 1000
 """Of a list that is sent as it is read."""
 log = logging.getLogger("bert4rec.service")
@@ -58,7 +56,9 @@ class HiddenItems:
         self._seen: int | None = None
         """The mark when the list was read last."""
         self._failure = ""
-        self._take(HiddenList(-1, []))
+        self._table = HiddenTable()
+        self._known: WeakKeyDictionary[ServedModel, KnownNumbers] = WeakKeyDictionary()
+        self._take_stock()
 
     async def start(self) -> None:
         await self._read_again()
@@ -80,11 +80,12 @@ class HiddenItems:
         return model
 
     async def _apply(self, model: ServedModel) -> None:
+        known = self._known.setdefault(model, KnownNumbers(model.recommender.catalogue))
         while model.hides is not self._in_force:
-            in_force, hidings = self._in_force, self._list.hidings
-            ids = [hidings[place].item_id for place in np.flatnonzero(in_force)]
-            # Elsewhere: a hundred thousand take some hundredths of a second.
-            model.visible = await asyncio.to_thread(_without, model.recommender, ids)
+            in_force = self._in_force
+            # Elsewhere: to look up a hundred thousand takes some hundredths of a second.
+            numbers = await asyncio.to_thread(known.at, self._table.ids, in_force)
+            model.visible = without(model.recommender, numbers)
             model.hides = in_force
 
     async def _catch_up(self) -> None:
@@ -101,27 +102,20 @@ class HiddenItems:
             if is_awaited and seen == self._seen:  # another request has done it meanwhile
                 return
             try:
-                found = await self._events.look(partial(self._events.store.hidden, self._list.version))
+                found = await self._events.look(partial(self._events.store.hidden, self._table.version))
             except (StoreError, TooLateError, OverloadedError) as error:
                 self._note_failure(str(error) or "the history store does not respond in time")
             else:
                 self._note_success()
                 if found is not None:
-                    self._take(found)
+                    self._table.take(found)
+                    self._take_stock()
             self._seen = seen
-
-    def _take(self, found: HiddenList) -> None:
-        self._list = found
-        self._begin = np.array([each.begin for each in found.hidings], np.int64)
-        self._end = np.array([NEVER if each.end is None else each.end for each in found.hidings], np.int64)
-        self._take_stock()
 
     def _take_stock(self) -> None:
         """What is hidden at this moment, and until when that holds."""
         moment = self._clock()
-        self._in_force: NDArray[np.bool_] = (self._begin <= moment) & (moment < self._end)
-        changes = np.concatenate([self._begin, self._end])
-        self._holds_until = int(changes[changes > moment].min(initial=NEVER))
+        self._in_force, self._holds_until = self._table.in_force(moment), self._table.next_change(moment)
 
     def _note_failure(self, reason: str) -> None:
         if not self._failure:
@@ -164,7 +158,10 @@ class HiddenItems:
         await self._catch_up()
         return Response(
             _parts(
-                self._list.hidings, request.limit, self._versions.current.recommender.catalogue, self._clock()
+                self._table.hidings(),
+                request.limit,
+                self._versions.current.recommender.catalogue,
+                self._clock(),
             ),
             headers=NO_STORE,
         )
@@ -176,10 +173,6 @@ class HiddenItems:
             return result
 
         return await self._events.change("write", change)
-
-
-def _without(recommender: Recommender, ids: Sequence[str]) -> Recommender:
-    return without(recommender, recommender.catalogue.numbers(ids, "hidden")[0])
 
 
 def _parts(

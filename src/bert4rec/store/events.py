@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from bert4rec.errors import UsageError
-from bert4rec.store.hiding import HiddenList, Hiding
+from bert4rec.store.hiding import Hiding, HidingsRead
 
 
 class Event(NamedTuple):
@@ -100,8 +100,8 @@ class HistoryStore(Protocol):
     def unhide(self, item_ids: Sequence[str]) -> int:
         """Show items again, each named once; how many of them were in the list."""
 
-    def hidden(self, known: int | None = None) -> HiddenList | None:
-        """What is, was or will be hidden; None if that is the list of version `known`."""
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
+        """What is, was or will be hidden, or what of it has changed since version `known`; None if nothing has."""
 
     def interrupt(self) -> None:
         """Let calls under way fail soon, even where the store does not answer. Only `close` may follow."""

@@ -25,7 +25,7 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
-from bert4rec.store.hiding import TABLES, HiddenList, Hiding, HidingStatements
+from bert4rec.store.hiding import TABLES, Hiding, HidingsRead, HidingStatements
 
 if TYPE_CHECKING:
     import psycopg
@@ -164,7 +164,7 @@ class PostgresHistory:
     def unhide(self, item_ids: Sequence[str]) -> int:
         return self._change(lambda cursor: HIDING.unhide(cursor, item_ids))
 
-    def hidden(self, known: int | None = None) -> HiddenList | None:
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
         return self._call(lambda connection: HIDING.read(connection.cursor(), known))
 
     def _change(self, action: Callable[["psycopg.Cursor"], Result]) -> Result:

@@ -22,7 +22,7 @@ from bert4rec.store.events import (
     missing_actions,
     whole_history,
 )
-from bert4rec.store.hiding import TABLES, HiddenList, Hiding, HidingStatements
+from bert4rec.store.hiding import TABLES, Hiding, HidingsRead, HidingStatements
 from bert4rec.store.sqlite_files import (
     WAIT_FOR_OTHER_WRITERS,
     Eraser,
@@ -254,7 +254,7 @@ class SQLiteHistory:
         with self._translated_errors(), self._transaction() as connection:
             return HIDING.unhide(connection.cursor(), item_ids)
 
-    def hidden(self, known: int | None = None) -> HiddenList | None:
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
         """By a connection of its own: one on which something else is being read sees the store as it was before."""
         with self._translated_errors(), self._reading_list:
             return HIDING.read(self._list_reader.cursor(), known)
