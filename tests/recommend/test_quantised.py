@@ -140,6 +140,9 @@ def test_answers_are_those_of_a_plain_search_whatever_the_vectors(
     ]
     excluded = [each[: rng.integers(0, num_excluded + 1)].tolist() for each in best]
     pair.assert_same(excluded, min(k, count))
+    hidden = np.concatenate([each[: rng.integers(0, num_excluded + 1)] for each in best])
+    pair.plain, pair.quantised = pair.plain.without(hidden), pair.quantised.without(hidden)
+    pair.assert_same(excluded, min(k, count))
 
 
 def test_few_items_are_scored_exactly() -> None:

@@ -18,6 +18,16 @@ import numpy as np
 from bert4rec.artefact import write_manifest
 
 BERT4REC = str(Path(sys.executable).parent / "bert4rec")
+TRAINED = {
+    "model": "bert4rec+",
+    "stage": "production",
+    "until": "2026-01-31T12:00:00+00:00",
+    "actions": 1234,
+    "users": 56,
+    "items": 60,
+    "metrics": {"full": 0.1234, "sampled": 0.5678},
+}
+"""What a manifest says of the training of a model."""
 LARGE_ID = 2**53 + 1
 """The first integer that JavaScript's numbers cannot hold."""
 PATIENCE = 60
@@ -105,11 +115,18 @@ def running(
 
 
 def variant(
-    model: Path, target: Path, version: str, *, favourite: int | None = None, whole_numbers: bool = False
+    model: Path,
+    target: Path,
+    version: str,
+    *,
+    favourite: int | None = None,
+    whole_numbers: bool = False,
+    **facts: object,
 ) -> Path:
     """The same model under another version; with a favourite, that item is recommended above all others.
 
-    With whole numbers, its ids are 1, 2, … in place of i1, i2, …, and the last one is LARGE_ID.
+    With whole numbers, its ids are 1, 2, … in place of i1, i2, …, and the last one is LARGE_ID. `facts` are added to
+    its manifest.
     """
     shutil.copytree(model, target)
     manifest = json.loads((target / "model.json").read_text())
@@ -122,5 +139,5 @@ def variant(
         ids = [each.removeprefix("i") for each in catalogue["ids"]]
         ids[-1] = str(LARGE_ID)
         (target / "catalogue.json").write_text(json.dumps({**catalogue, "ids": ids, "whole_numbers": True}))
-    write_manifest(target, "model.json", {**manifest, "version": version})
+    write_manifest(target, "model.json", {**manifest, "version": version, **facts})
     return target

@@ -19,7 +19,7 @@ from bert4rec.service.app import create_app
 from bert4rec.service.served_models import open_model, read_samples
 from tests.conftest import NUM_ITEMS
 from tests.service.application import HEALTH, TestClient, assert_problem, event, post_events, settings_for
-from tests.service.servers import LARGE_ID, variant
+from tests.service.servers import LARGE_ID, TRAINED, variant
 
 # What is answered
 
@@ -571,8 +571,20 @@ def test_info_models_and_health(client: TestClient, recommender: Recommender) ->
         NUM_ITEMS,
         recommender.max_history,
     )
+    assert model["serving_since"] >= model["loaded_at"]
+    assert (model["trained_until"], model["trained"]) == (None, None)
     for path in HEALTH:
         assert client.get(path).status_code == 200
+
+
+def test_a_model_tells_what_it_was_trained_on_and_how_good_it_was(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    model = variant(exported_model, tmp_path / "model", "one", trained=TRAINED)
+    with TestClient(create_app(settings_for(model, tmp_path))) as client:
+        (shown,) = client.get("/v1/models").json()["models"]
+    assert shown["trained_until"] == TRAINED["until"]
+    assert {"until": shown["trained_until"], **shown["trained"]} == TRAINED
 
 
 def test_a_service_that_is_about_to_stop_says_so_and_still_answers(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -15,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bert4rec import __version__
+from bert4rec.data.trained import Trained
 from bert4rec.service.telemetry.counters import MULTIPROCESS_FOLDER, Metrics, Reason
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
@@ -124,6 +126,16 @@ def test_the_model_grows_older_until_the_next_one(metrics: Metrics) -> None:
     assert shown(metrics)["bert4rec_model_age_seconds"] >= 3600
     metrics.note_model(datetime.now(UTC))
     assert 0 <= shown(metrics)["bert4rec_model_age_seconds"] < 3600
+
+
+def test_it_is_told_until_when_the_model_was_trained_if_that_is_known(metrics: Metrics) -> None:
+    metrics.note_model(datetime.now(UTC))
+    assert math.isnan(shown(metrics)["bert4rec_model_trained_until_seconds"])
+    trained = Trained("sasrec", "production", "2026-01-31T12:00:00.5+00:00", 1, 1, 1, {})
+    metrics.note_model(datetime.now(UTC), trained)
+    assert shown(metrics)["bert4rec_model_trained_until_seconds"] == 1769860800.5
+    metrics.note_model(datetime.now(UTC), replace(trained, until=None))
+    assert math.isnan(shown(metrics)["bert4rec_model_trained_until_seconds"])
 
 
 def test_the_page_tells_what_runs_and_since_when() -> None:

@@ -15,18 +15,21 @@ def test_the_documents_fetch_nothing_from_elsewhere(client: TestClient) -> None:
 
 
 def test_every_example_of_the_document_works_as_it_is(client: TestClient) -> None:
-    paths = {
-        path: methods["post"]
+    operations = [
+        (method, path, operation)
         for path, methods in client.get("/openapi.json").json()["paths"].items()
-        if "requestBody" in methods.get("post", {})
-    }
-    assert len(paths) == 6
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    ]
+    assert len(operations) == 7
     page = html.unescape(client.get("/docs").text)
-    for path, operation in paths.items():
+    for method, pattern, operation in operations:
+        path = pattern.replace("{item_id}", "item_id")
+        verb = "" if method == "post" else f" -X {method.upper()}"
         examples = operation["requestBody"]["content"]["application/json"]["examples"].values()
         assert examples, path
         for body in (example["value"] for example in examples):
-            answer = client.post(path, json=body)
+            answer = client.request(method, path, json=body)
             assert answer.is_success, answer.text
             assert "unknown_item" not in answer.text.replace('"unknown_items":[]', "")
-            assert f"curl --json '{json.dumps(body)}' {client.base_url.netloc.decode()}{path}" in page
+            assert f"curl{verb} --json '{json.dumps(body)}' {client.base_url.netloc.decode()}{path}" in page

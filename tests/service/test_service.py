@@ -308,6 +308,8 @@ def test_a_model_replaced_under_load_takes_over_without_a_failed_request(
             ("current", "two"),
             ("previous", "one"),
         ]
+        assert states[0]["serving_since"] >= states[0]["loaded_at"] >= states[1]["loaded_at"]
+        assert states[1]["serving_since"] is None
         # A broken model changes nothing.
         broken = variant(exported_model, tmp_path / "broken", "three")
         (broken / "encoder.onnx").write_bytes(b"nonsense")

@@ -49,6 +49,9 @@ class Question:
             return self.allow
         return self.subset.numbers if self.allow is None else self.allow[self.subset.mask[self.allow - 1]]
 
+    even_hidden: bool = False
+    """Whether items that a service hides may be among the answer, because they are named."""
+
 
 @dataclass(
     unsafe_hash=True

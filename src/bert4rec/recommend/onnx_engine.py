@@ -13,6 +13,7 @@ samples.json     histories of a few users for the service's page; only if reques
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,15 @@ class OnnxEngine:
         if quantised and has_search:
             session = _session(folder / "search.onnx", threads)
             self._search = QuantisedSearch(session, len(self.bias), self._best_of)
+
+    def without(self, numbers: Numbers) -> "OnnxEngine":
+        """The same model, by which none of these items is ever among the best. Only the bias is held twice."""
+        other = copy(self)
+        other.bias = self.bias.copy()
+        other.bias[numbers - 1] = -np.inf
+        # Bounds hold on: no item scores higher than before.
+        other._search = self._search and self._search.settled_by(other._best_of)
+        return other
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])

@@ -13,6 +13,7 @@ those of a plain search, in the same order, with the same scores.
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,12 @@ class QuantisedSearch:
         self._session, self._num_items, self._exact_top = session, num_items, exact_top
         self._bias_unit = float(session.get_modelmeta().custom_metadata_map["bias_unit"])
         self._most_blocks = int(_MOST_SCORED * num_items / BLOCK)
+
+    def settled_by(self, exact_top: ExactTop) -> "QuantisedSearch":
+        """The same search, where another function gives exact scores, none of which is higher."""
+        other = copy(self)
+        other._exact_top = exact_top
+        return other
 
     def top(
         self, queries: Queries, excluded: Histories, k: int, subset: Subset | None = None

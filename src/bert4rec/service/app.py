@@ -13,7 +13,8 @@ from pydantic_core import to_json
 from bert4rec.service.admission.access import Keys
 from bert4rec.service.admission.names import Names
 from bert4rec.service.application import Application, Operation, Request
-from bert4rec.service.contract import event_schemas, feedback_schemas
+from bert4rec.service.change_mark import ChangeMark
+from bert4rec.service.contract import event_schemas, feedback_schemas, hidden_schemas
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.contract.documents import JSON, describe, docs_page, example_bodies, page_files
 from bert4rec.service.experiment import Arm, ServedArms, name_of_test
@@ -65,8 +66,8 @@ def check(settings: Settings) -> None:
     open_store(settings.store).close()
 
 
-def create_app(settings: Settings) -> Application:
-    """The service as an application, with its model loaded and warm."""
+def create_app(settings: Settings, mark: ChangeMark | None = None) -> Application:
+    """The service as an application, with its model loaded and warm. All workers of a service share a `mark`."""
     keys = Keys.read(settings.api_key_file, workers=settings.workers) if settings.api_key_file else None
     names = Names(settings.allow_host, any_by_default=settings.any_host or keys is not None)
     metrics, tracer = Metrics(), Tracer(export=settings.otel)
@@ -80,7 +81,7 @@ def create_app(settings: Settings) -> Application:
         test=name_of_test(settings.arms),
     )
     arms = ServedArms([(arm, load(arm.model, arm=arm.name)) for arm in settings.arms])
-    service = Service(arms, open_store(settings.store), metrics)
+    service = Service(arms, open_store(settings.store), metrics, mark or ChangeMark())
     life = ServiceLife(service, keys, tracer, watch=settings.watch)
     operations = operations_of(service, life)
     examples = example_bodies(None if keys else arms.first.current.recommender.catalogue)
@@ -114,6 +115,7 @@ class ServiceLife:
             for _, _, versions in self._service.arms:
                 self._begin(versions.watch())
         self._begin(self._service.keep_metrics_fresh())
+        self._begin(self._service.hidden.watch())
         await self._service.start()
         try:
             yield
@@ -171,7 +173,7 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
         return Response(*service.metrics.page())
 
     live, ready = service.live, service.ready
-    user_history = "/v1/users/{user_id}/history"
+    user_history, hidden_item = "/v1/users/{user_id}/history", "/v1/items/{item_id}/hidden"
     return [
         Operation("POST", "/v1/recommend", service.recommend, api.Recommendations, needs_model=True),
         Operation(
@@ -204,9 +206,15 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
         ),
         Operation("GET", "/v1/items/{item_id}/similar", service.similar, api.SimilarItems),
         Operation("GET", "/v1/items", service.search, api.FoundItems),
+        Operation("PUT", hidden_item, service.hidden.hide, hidden_schemas.HiddenItem, role="write"),
+        Operation("DELETE", hidden_item, service.hidden.unhide, hidden_schemas.ShownItem, role="write"),
+        Operation("GET", "/v1/items/hidden", service.hidden.hidden, hidden_schemas.HiddenItems),
         Operation("GET", "/v1/samples", service.samples, api.SampleUsers),
         Operation("GET", user_history, service.events.history, event_schemas.UserHistory),
         Operation("DELETE", user_history, service.forget, event_schemas.DeletedEvents, role="write"),
+        Operation(
+            "DELETE", "/v1/users/{user_id}", service.forget_user, event_schemas.DeletedEvents, role="write"
+        ),
         Operation("GET", "/v1/models", service.models, api.ModelStates),
         Operation("POST", "/v1/models/rollback", life.roll_back_all, api.ModelStates, role="admin"),
         Operation("GET", "/v1/info", service.info, api.Info),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import getrandbits
 from typing import Any, Literal, NamedTuple
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
@@ -33,6 +33,9 @@ from bert4rec.service.telemetry.request_log import RequestLog
 from bert4rec.service.telemetry.tracing import Trace, Tracer
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+ENCODED_SLASH = re.compile(r"%2F", re.IGNORECASE)
+SLASH_IN_NAME = "\0"
+"""Stands for it while a path is taken apart; paths that hold this character do not exist."""
 PLAIN_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 OTHER = "other"
 """The route of unknown paths in the metrics: each of its own would be counted without end."""
@@ -65,13 +68,14 @@ class Request(NamedTuple):
 class Operation:
     """What one method on one path does: a row in the table of `app`."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
-    """As in the document: `{name}` is any text, slashes included."""
+    """As in the document: `{name}` is any text, slashes included. Of several paths that fit, the longest is meant;
+    slashes that are written as %2F never belong to the path itself."""
     call: Callable[..., Awaitable[object]]
     """Takes nothing, or one argument whose type says what: a model of `schemas`, which is read from the body of a
-    POST, and from the path and the query otherwise or if it is a `ParametersModel`; or the `Request` itself. Returns
-    content for JSON, or a `Response`."""
+    POST, and from the path and the query otherwise or if it is a `ParametersModel`; or the `Request` itself. Of a PUT,
+    its field `body` is read from the body, if there is one. Returns content for JSON, or a `Response`."""
     response: type[BaseModel] | None = None
     """The model of the content; None where the document does not describe the operation."""
     status: int = 200
@@ -90,10 +94,16 @@ class Operation:
     def adapter(self) -> TypeAdapter[Any]:
         return TypeAdapter(self.argument)
 
-    @property
-    def has_body(self) -> bool:
+    @cached_property
+    def body(self) -> TypeAdapter[Any] | None:
+        """Reads what the body holds, if there is one."""
         is_parameters = isinstance(self.argument, type) and issubclass(self.argument, ParametersModel)
-        return self.method == "POST" and self.argument is not None and not is_parameters
+        if self.method == "POST" and self.argument is not None and not is_parameters:
+            return self.adapter
+        if self.method != "PUT":
+            return None
+        kind: Any = self.argument.model_fields["body"].annotation
+        return TypeAdapter(kind)
 
     async def answer(self, argument: object) -> object:
         """The answer to what `read` made of a request."""
@@ -107,14 +117,18 @@ class Operation:
     def read(self, request: Request) -> object:
         if self.argument is None or self.argument is Request:
             return request
-        if not self.has_body:
-            query = parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)
-            return self.adapter.validate_python({**dict(query), **request.path_fields})
+        if self.method == "POST" and self.body:
+            return self._read_body(self.body, request)
+        query = parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)
+        body = {"body": self._read_body(self.body, request)} if self.body and request.body else {}
+        return self.adapter.validate_python({**dict(query), **request.path_fields, **body})
+
+    def _read_body(self, adapter: TypeAdapter[Any], request: Request) -> object:
         media_type = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media_type != b"application/json":
             # Also keeps pages of other origins from posting here without a browser asking first.
             raise ProblemError(415, "unsupported_media_type", "Send JSON, as Content-Type: application/json.")
-        return self.adapter.validate_json(request.body)
+        return adapter.validate_json(request.body)
 
 
 class Application:
@@ -141,7 +155,7 @@ class Application:
         metrics.follow(metrics.in_flight, lambda: self.in_flight)
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}
-        for operation in operations:
+        for operation in sorted(operations, key=lambda each: -len(each.path)):
             if "{" in operation.path:
                 pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>.*)", operation.path))
                 methods = self._patterns.setdefault(pattern, {})
@@ -153,7 +167,7 @@ class Application:
 
     def open(self, head: Head) -> "Call":
         """A request, admitted or refused, before its body is read."""
-        methods, path_fields = self._find(head.path)
+        methods, path_fields = self._find(head)
         route = next(iter(methods.values())).path if methods else OTHER
         call = Call(self, head.method, route, _request_id(head.headers))
         try:
@@ -170,13 +184,15 @@ class Application:
         call.refuse(status, code, detail)
         return call
 
-    def _find(self, path: str) -> tuple[Mapping[str, Operation], Mapping[str, str]]:
+    def _find(self, head: Head) -> tuple[Mapping[str, Operation], Mapping[str, str]]:
         """The operations of a path by their methods, and the fields in the path."""
-        if operations := self._fixed.get(path):
+        if operations := self._fixed.get(head.path):
             return operations, {}
+        path = unquote(ENCODED_SLASH.sub(SLASH_IN_NAME, head.written_path.decode("ascii")))
         for pattern, operations in self._patterns.items():
             if match := pattern.fullmatch(path):
-                return operations, match.groupdict()
+                fields = match.groupdict()
+                return operations, {name: fields[name].replace(SLASH_IN_NAME, "/") for name in fields}
         return {}, {}
 
     def watch_connections(self, connections: Connections) -> None:

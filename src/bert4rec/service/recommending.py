@@ -114,6 +114,23 @@ def name_of(model: ServedModel) -> Content:
     return {"name": name, "version": version, **arm}
 
 
+def facts_of(model: ServedModel) -> Content:
+    """What is known of a model: what it takes, since when it is here, what it was trained on and how good it was."""
+    recommender, trained = model.recommender, model.recommender.trained
+    since = model.serving_since
+    return {
+        "num_items": len(recommender.catalogue.known_numbers),
+        "max_history": recommender.max_history,
+        "exclude_seen": recommender.exclude_seen,
+        "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
+        "serving_since": since.isoformat(timespec="seconds") if since else None,
+        "trained_until": trained.until if trained else None,
+        "trained": {name: fact for name, fact in vars(trained).items() if name != "until"}
+        if trained
+        else None,
+    }
+
+
 def scored(item: Item) -> Content:
     # Not left to the writer of JSON, which takes four times as long for dataclasses as for dicts.
     return vars(item)

@@ -20,6 +20,7 @@ import uvloop
 
 from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.service.app import Settings, check, create_app
+from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.http.listening import (
     BACKLOG,
     Address,
@@ -96,20 +97,20 @@ async def _run_alone(settings: Settings, launch: Launch, listener: socket.socket
 async def _run_workers(settings: Settings, launch: Launch, listener: socket.socket) -> None:
     from prometheus_client.multiprocess import mark_process_dead
 
-    work = partial(_work, settings, launch.address)
+    work = partial(_work, settings, launch.address, ChangeMark())
     supervisor = Supervisor(work, launch.workers, drain=launch.drain, on_death=mark_process_dead)
     _announce(launch.address, listener)
     await supervisor.run(listener)
 
 
-def _work(settings: Settings, address: Address, channel: socket.socket) -> None:
+def _work(settings: Settings, address: Address, mark: ChangeMark, channel: socket.socket) -> None:
     """What a worker does, from its start to its end."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent hears them too, and says what to do
     logging.config.dictConfig(logging_config(settings.log_format))
 
     async def serve() -> None:
-        application = create_app(settings)
+        application = create_app(settings, mark)
         _spare_the_collector()
         tls = address.tls()
         server = Server(application, drain=None, reload_more=_certificate_reader(address, tls))

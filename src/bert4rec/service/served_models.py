@@ -101,6 +101,12 @@ class ServedModel:
         self.recommendations = metrics.recommendations.labels(arm, self.recommender.version)
         self.samples = read_samples(folder)
         self.loaded_at = datetime.now(UTC)
+        self.serving_since: datetime | None = None
+        """When it took over; None if it does not serve."""
+        self.visible = self.recommender
+        """The same model without what is hidden,"""
+        self.hides: object = None
+        """as `HiddenItems` applied it last."""
         self._metrics = metrics
         self.batcher: Batcher[Question, TopItems] = Batcher(
             self._top,
@@ -121,7 +127,7 @@ class ServedModel:
     def _top(self, questions: list[Question]) -> Sequence[TopItems | Exception]:
         began = time.perf_counter()
         try:
-            return self.recommender.top(questions)
+            return self._find(questions)
         except Exception:
             # One of them is to blame; the others must not suffer for it.
             return [self._top_alone(question) for question in questions]
@@ -129,9 +135,19 @@ class ServedModel:
             self._metrics.inference_seconds.observe(time.perf_counter() - began)
             self._metrics.batch_size.observe(len(questions))
 
+    def _find(self, questions: list[Question]) -> list[TopItems]:
+        """Hidden items are found where they are named, and nowhere else."""
+        visible = self.visible
+        named = [question for question in questions if question.even_hidden]
+        if visible is self.recommender or not named:
+            return visible.top(questions)
+        among_all = iter(self.recommender.top(named))
+        among_visible = iter(visible.top([each for each in questions if not each.even_hidden]))
+        return [next(among_all if each.even_hidden else among_visible) for each in questions]
+
     def _top_alone(self, question: Question) -> TopItems | Exception:
         try:
-            return self.recommender.top([question])[0]
+            return self._find([question])[0]
         except Exception as error:
             return error
 
@@ -220,8 +236,10 @@ class ModelVersions:
         self._metrics.model_loads.labels(result).inc()
         if self.previous:
             self._metrics.model_info.labels(*self.previous.version).set(0)
+            self.previous.serving_since = None
+        self.current.serving_since = datetime.now(UTC)
         self._metrics.model_info.labels(*self.current.version).set(1)
-        self._metrics.note_model(self.current.loaded_at, self._arm)
+        self._metrics.note_model(self.current.loaded_at, self.current.recommender.trained, self._arm)
         as_arm = f" as {self._arm}" if self._arm else ""
         log.info("Model %s, version %s: %s%s.", *self.current.version, result.replace("_", " "), as_arm)
 

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -16,9 +17,11 @@ from bert4rec import __version__
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.recommender import Question
 from bert4rec.service.batcher import lane, outcome_of
+from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.counting import Counting
 from bert4rec.service.experiment import ServedArms
+from bert4rec.service.hidden_items import HiddenItems
 from bert4rec.service.http.messages import NO_STORE, Response
 from bert4rec.service.problems import ProblemError
 from bert4rec.service.recommending import (
@@ -27,6 +30,7 @@ from bert4rec.service.recommending import (
     Plan,
     Room,
     batch_parts,
+    facts_of,
     milliseconds_since,
     name_of,
     results_of,
@@ -45,11 +49,13 @@ check_request: TypeAdapter[api.ByHistory | api.ByUser] = TypeAdapter(api.Recomme
 class Service:
     """Models, store and metrics, joined. To be used from one event loop."""
 
-    def __init__(self, arms: ServedArms, store: HistoryStore, metrics: Metrics) -> None:
+    def __init__(self, arms: ServedArms, store: HistoryStore, metrics: Metrics, mark: ChangeMark) -> None:
+        """`mark` is shared by all workers: it changes when the list of hidden items does."""
         self.arms, self.versions, self.store, self.metrics = arms, arms.first, store, metrics
         self.is_ready = False
         self.events = StoredEvents(store, self.versions, metrics)
         self.counting = Counting(arms, self.events, metrics)
+        self.hidden = HiddenItems(self.events, self.versions, mark)
         # Explanations and searches are few and long. Nothing else must wait for them.
         self._side = lane("side", max_waiting=64, timeout=TIMEOUT)
         self._room = Room(MAX_ITEMS_IN_BATCHES)
@@ -61,6 +67,7 @@ class Service:
     async def start(self) -> None:
         await self.events.start()
         self.counting.start()
+        await self.hidden.start()
         self.is_ready = True
 
     async def keep_metrics_fresh(self) -> None:
@@ -98,7 +105,8 @@ class Service:
             history = request.history
         else:
             history = await self.events.items_of(request, versions.current, since=began)
-        return await self._answer(self._plan(versions.current, request, history), began)
+        model = await self.hidden.obeyed_by(versions.current)
+        return await self._answer(self._plan(model, request, history), began)
 
     async def _answer(self, plan: Plan, began: float) -> Content:
         content = plan.content(await plan.model.batcher.ask(plan.question, since=began), began)
@@ -117,7 +125,7 @@ class Service:
         )
         plan = Plan.of(self.arms.of(request.subject).current, asked, request.history)
         self.metrics.unknown_items.inc(len(plan.unknown))
-        return await self._answer(plan, began)
+        return await self._answer(plan._replace(question=replace(plan.question, even_hidden=True)), began)
 
     async def recommend_batch(self, request: api.BatchRequest) -> Response:
         """Many requests at once; each gets its own response or its own error. All are taken up, or none."""
@@ -138,7 +146,8 @@ class Service:
         return Response(chain([next(parts)], parts), headers=NO_STORE)
 
     async def _plan_all(self, entries: Sequence[Asked | Exception]) -> list[Plan | Exception]:
-        models = {versions: versions.current for _, _, versions in self.arms}  # of one moment
+        current = {versions: versions.current for _, _, versions in self.arms}  # of one moment
+        models = {versions: await self.hidden.obeyed_by(model) for versions, model in current.items()}
 
         def model_of(entry: Asked) -> ServedModel:
             return models[self.arms.of(entry.asker)]
@@ -185,8 +194,8 @@ class Service:
     async def similar(self, request: api.SimilarRequest) -> Content:
         """Items that the model considers similar; the score is the cosine of their vectors."""
         began = time.monotonic()
-        model = self._model_with(request.item_id)
-        found = await self._side.ask(partial(model.recommender.similar, request.item_id, request.k))
+        model = await self.hidden.obeyed_by(self._model_with(request.item_id))
+        found = await self._side.ask(partial(model.visible.similar, request.item_id, request.k))
         return {
             "model": name_of(model),
             "items": [scored(item) for item in found.items],
@@ -231,16 +240,9 @@ class Service:
 
     def _states(self, name: str, share: int, versions: ModelVersions) -> list[Content]:
         both = {"current": versions.current, "previous": versions.previous}
+        in_test = {"share": share} if name else {}
         return [
-            {
-                **name_of(model),
-                **({"share": share} if name else {}),
-                "state": state,
-                "num_items": len(model.recommender.catalogue.known_numbers),
-                "max_history": model.recommender.max_history,
-                "exclude_seen": model.recommender.exclude_seen,
-                "loaded_at": model.loaded_at.isoformat(timespec="seconds"),
-            }
+            {**name_of(model), **in_test, "state": state, **facts_of(model)}
             for state, model in both.items()
             if model
         ]
@@ -249,6 +251,10 @@ class Service:
         """Delete all stored events of a user, and what tests of several models counted of the user."""
         self.counting.forget(request.user_id)
         return await self.events.forget(request)
+
+    async def forget_user(self, request: api.UserRequest) -> Content:
+        """Forget a user: everything that is stored of them."""
+        return await self.forget(request)
 
     async def info(self) -> Content:
         """Version and limits."""

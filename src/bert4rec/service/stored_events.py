@@ -52,6 +52,7 @@ class StoredEvents:
         )
         self._reads = lane("store-read", max_waiting=MAX_WAITING, max_wait=MAX_WAIT, timeout=TIMEOUT)
         self._changes = lane("store-change", max_waiting=64, timeout=TIMEOUT)
+        self._looks = lane("store-look", max_waiting=64, timeout=TIMEOUT)
         metrics.follow(metrics.store_writes_waiting, lambda: self._commits.waiting)
         if store.path:
             metrics.follow_store_file(store.path)
@@ -74,7 +75,7 @@ class StoredEvents:
                     await self._stop_lanes()
 
     async def _stop_lanes(self) -> None:
-        for batcher in (self._reads, self._commits, self._changes):
+        for batcher in (self._reads, self._commits, self._changes, self._looks):
             await batcher.stop()
 
     async def add_events(self, request: event_schemas.EventsRequest) -> Content:
@@ -154,6 +155,12 @@ class StoredEvents:
     async def change(self, what: StoreOperation, call: Callable[[], Result]) -> Result:
         """What a call gives that changes the store other than by events; these are few."""
         found: Result = await self.ask_store(self._changes, partial(self.with_store, what, call), what)
+        return found
+
+    async def look(self, call: Callable[[], Result]) -> Result:
+        """What a call that reads the store gives, on behalf of no request: it waits for none of them, and is not
+        counted."""
+        found: Result = await self._looks.ask(call)
         return found
 
     async def ask_store(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, LiteralString, NamedTuple, Protocol
 
 from bert4rec.errors import UsageError
+from bert4rec.store.hiding import Hiding, HidingsRead
 
 
 class Event(NamedTuple):
@@ -98,6 +99,15 @@ class HistoryStore(Protocol):
 
     def change(self, *changes: tuple[LiteralString, Sequence[tuple[object, ...]]]) -> list[bool]:
         """Run each statement once for each of its rows, all in one transaction; whether each changed something."""
+
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        """Hide items, each of them once. What was said of them before is replaced. Returns when it is on disk."""
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        """Show items again, each named once; how many of them were in the list."""
+
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
+        """What is, was or will be hidden, or what of it has changed since version `known`; None if nothing has."""
 
     def interrupt(self) -> None:
         """Let calls under way fail soon, even where the store does not answer. Only `close` may follow."""

@@ -26,7 +26,9 @@ from bert4rec.store.events import (
     whole_history,
 )
 from bert4rec.store.feedback import SCHEMA as FEEDBACK_SCHEMA
-from bert4rec.store.feedback import TABLES, subject_of
+from bert4rec.store.feedback import TABLES as FEEDBACK_TABLES
+from bert4rec.store.feedback import subject_of
+from bert4rec.store.hiding import TABLES, Hiding, HidingsRead, HidingStatements
 
 if TYPE_CHECKING:
     import psycopg
@@ -96,6 +98,7 @@ PRUNE_COUNTS = (
     "SELECT ctid FROM bert4rec_feedback WHERE timestamp < %s LIMIT %s))",
 )
 MISSING = "SELECT count(*) FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+HIDING = HidingStatements("%s")
 TRACES = (
     "No query finds the events any more. The database server's files, its write-ahead log and backups may hold them "
     "until its VACUUM and its rotation of the log reuse the space."
@@ -176,6 +179,24 @@ class PostgresHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._delete(REMOVE, event_id)
 
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        self._change(lambda cursor: HIDING.hide(cursor, hidings))
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        return self._change(lambda cursor: HIDING.unhide(cursor, item_ids))
+
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
+        return self._call(lambda connection: HIDING.read(connection.cursor(), known))
+
+    def _change(self, action: Callable[["psycopg.Cursor"], Result]) -> Result:
+        """Do something in one transaction."""
+
+        def change(connection: "psycopg.Connection") -> Result:
+            with connection.transaction(), connection.cursor() as cursor:
+                return action(cursor)
+
+        return self._call(change)
+
     def _delete(self, statement: LiteralString, *which: object) -> Forgotten:
         deleted = self._call(lambda connection: connection.execute(statement, which).rowcount)
         return Forgotten(deleted, TRACES if deleted else None)
@@ -231,11 +252,12 @@ class PostgresHistory:
         self._threads.connection = connection
         self._opened.add(connection)
         connection.execute("SELECT set_config('statement_timeout', %s, false)", (STATEMENT_TIMEOUT,))
-        if connection.execute(MISSING, (["bert4rec_events", *TABLES],)).fetchone() != (0,):
+        ours = ["bert4rec_events", "bert4rec_hidden", "bert4rec_changes", *FEEDBACK_TABLES]
+        if connection.execute(MISSING, (ours,)).fetchone() != (0,):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-                connection.execute(SCHEMA)
-                connection.execute(FEEDBACK_SCHEMA)
+                for statement in (SCHEMA, FEEDBACK_SCHEMA, *TABLES):
+                    connection.execute(statement)
         return connection
 
     def _discard(self) -> None:

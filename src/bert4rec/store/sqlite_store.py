@@ -25,6 +25,7 @@ from bert4rec.store.events import (
 )
 from bert4rec.store.feedback import SCHEMA as FEEDBACK_SCHEMA
 from bert4rec.store.feedback import subject_of
+from bert4rec.store.hiding import TABLES, Hiding, HidingsRead, HidingStatements
 from bert4rec.store.sqlite_files import (
     WAIT_FOR_OTHER_WRITERS,
     Eraser,
@@ -80,6 +81,7 @@ PRUNE_COUNTS = (
     "DELETE FROM bert4rec_exposures WHERE rowid IN (SELECT rowid FROM bert4rec_exposures WHERE timestamp < ? LIMIT ?)",
     "DELETE FROM bert4rec_feedback WHERE rowid IN (SELECT rowid FROM bert4rec_feedback WHERE timestamp < ? LIMIT ?)",
 )
+HIDING = HidingStatements("?")
 WAIT_FOR_ERASURE = 2.5
 """Seconds; a store of ten million events takes less than two."""
 SHORT_OF_SPACE = 8 * 2**20
@@ -105,13 +107,13 @@ class SQLiteHistory:
         self.description = f"SQLite at {self.path}"
         if not self.path.parent.is_dir():
             raise UsageError(f"`store`: the folder {self.path.parent} does not exist. Create it first.")
-        self._writing = Lock()
+        self._writing, self._reading_list = Lock(), Lock()
         self._is_damaged = False
         try:
             create_private(self.path)
             self._writer = self._connect()
             self._create()
-            self._reader = self._connect()
+            self._reader, self._list_reader = self._connect(), self._connect()
             self._eraser = Eraser(self.path, self._connect, self._writing)
         except sqlite3.Error as error:
             if is_damage(error):
@@ -154,7 +156,10 @@ class SQLiteHistory:
                 raise DataError(
                     f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
-            for statement in FEEDBACK_SCHEMA.split(";"):  # tables that earlier versions do not look at
+            for statement in (
+                *FEEDBACK_SCHEMA.split(";"),
+                *TABLES,
+            ):  # tables that earlier versions do not look at
                 connection.execute(statement)
 
     def _damaged(self, damage: str) -> DataError:
@@ -268,6 +273,19 @@ class SQLiteHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._erased(self._delete(REMOVE, event_id))
 
+    def hide(self, hidings: Sequence[Hiding]) -> None:
+        with self._translated_errors(), self._transaction() as connection:
+            HIDING.hide(connection.cursor(), hidings)
+
+    def unhide(self, item_ids: Sequence[str]) -> int:
+        with self._translated_errors(), self._transaction() as connection:
+            return HIDING.unhide(connection.cursor(), item_ids)
+
+    def hidden(self, known: int | None = None) -> HidingsRead | None:
+        """By a connection of its own: one on which something else is being read sees the store as it was before."""
+        with self._translated_errors(), self._reading_list:
+            return HIDING.read(self._list_reader.cursor(), known)
+
     def _delete(self, statement: str, of: str) -> int:
         with self._translated_errors():
             try:
@@ -299,12 +317,12 @@ class SQLiteHistory:
             empty_log(self._writer)
 
     def interrupt(self) -> None:
-        self._reader.interrupt()
-        self._writer.interrupt()
+        for connection in (self._reader, self._list_reader, self._writer):
+            connection.interrupt()
 
     def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
+        for connection in (self._reader, self._list_reader, self._writer):
+            connection.close()
         self._eraser.close()
 
     @contextmanager

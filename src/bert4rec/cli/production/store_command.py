@@ -15,6 +15,13 @@ app = App(
     name="store", help_format="markdown", help="Import, export, check and copy what the service stores."
 )
 
+for _name, _summary in (
+    ("hide", "Never recommend some items: from now on and for good, unless told otherwise."),
+    ("unhide", "Let items be recommended again."),
+    ("hidden", "List what is hidden."),
+):
+    app.command(f"bert4rec.cli.production.hidden_command:{_name}_command", name=_name, help=_summary)
+
 
 @app.command
 def check(store: str) -> None:

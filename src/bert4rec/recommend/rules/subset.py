@@ -12,7 +12,8 @@ class Subset:
 
     def __init__(self, find: Callable[[], NDArray[np.bool_]]) -> None:
         self._find = find
-        self._bias: NDArray[np.float32] | None = None
+        self._bias: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        """Of all items, and of these."""
         self._blocks: dict[int, NDArray[np.bool_]] = {}
 
     @cached_property
@@ -32,9 +33,9 @@ class Subset:
 
     def bias(self, bias: NDArray[np.float32]) -> NDArray[np.float32]:
         """The bias of all items, -inf for those outside: so they are scored like any other, and never recommended."""
-        if self._bias is None:
-            self._bias = np.where(self.mask, bias, np.float32(-np.inf))
-        return self._bias
+        if self._bias is None or self._bias[0] is not bias:  # a service hides items by another bias
+            self._bias = bias, np.where(self.mask, bias, np.float32(-np.inf))
+        return self._bias[1]
 
     def in_blocks(self, size: int) -> NDArray[np.bool_]:
         """Which blocks of so many items hold one of these."""

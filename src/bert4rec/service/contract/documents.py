@@ -60,7 +60,7 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     models = {each: each.response for each in operations if each.response}
     schemas, definitions = TypeAdapter.json_schemas(
         [
-            *((each, "validation", each.adapter) for each in models if each.has_body),
+            *((each, "validation", each.body) for each in models if each.body),
             *((each, "serialization", TypeAdapter(model)) for each, model in models.items()),
             ("problem", "serialization", TypeAdapter(Problem)),
         ],
@@ -69,11 +69,12 @@ def describe(operations: Sequence[Operation], examples: dict[str, JSON], *, has_
     paths: JSON = {}
     for operation in models:
         entry = _response(operation, schemas[operation, "serialization"])
-        if operation.has_body:
+        if operation.body:
             bodies = {name: {"value": body} for name, body in examples[operation.path].items()}
             content = {"schema": schemas[operation, "validation"], "examples": bodies}
-            entry["requestBody"] = {"required": True, "content": {"application/json": content}}
-        elif operation.argument:
+            is_required = operation.method == "POST"
+            entry["requestBody"] = {"required": is_required, "content": {"application/json": content}}
+        if operation.argument and operation.method != "POST":
             entry["parameters"] = _parameters(operation)
         if has_keys and operation.role is None:
             entry["security"] = []
@@ -115,6 +116,7 @@ def _parameters(operation: Operation) -> list[JSON]:
             "schema": field,
         }
         for name, field in schema["properties"].items()
+        if name != "body"
     ]
 
 
@@ -147,6 +149,10 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
         "/v1/explain": {"one": {"history": history, "item_id": items[-1]}},
         "/v1/events": {"purchase": {"events": [bought]}},
         "/v1/feedback": {"click": {"feedback": [{"recommendation_id": SOME_ID, "item_id": items[0]}]}},
+        "/v1/items/{item_id}/hidden": {
+            "for good": {},
+            "for a while": {"from": "2026-12-24T00:00:00Z", "until": "2027-01-02T00:00:00Z"},
+        },
     }
 
 
@@ -182,9 +188,9 @@ def _operation(method: str, path: str, operation: JSON, host: str, *, has_keys: 
     )
     # To be pasted into a terminal.
     key = " -H 'X-API-Key: KEY'" if has_keys else ""
-    commands = "\n".join(
-        f"curl{key} --json {shlex.quote(body)} {shlex.quote(host + path)}" for body in bodies
-    )
+    verb = "" if method == "post" else f" -X {method.upper()}"
+    address = shlex.quote(host + re.sub(r"{(\w+)}", r"\1", path))  # curl has a meaning of its own for braces
+    commands = "\n".join(f"curl{key}{verb} --json {shlex.quote(body)} {address}" for body in bodies)
     return (
         f"<details><summary><code><b>{method.upper()}</b> {escape(path)}</code> "
         f"{escape(operation['description'])}</summary>"

@@ -83,9 +83,14 @@ def stored_id(item_id: str | int, catalogue: Catalogue) -> tuple[str, bool]:
     return str(catalogue.id_of(number)), True
 
 
-def microseconds(timestamp: datetime) -> int:
+def microseconds(moment: datetime) -> int:
     """Since 1970."""
-    return min(max((timestamp - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+    return min(max((moment - EPOCH) // MICROSECOND, FIRST_MOMENT), LAST_MOMENT)
+
+
+def moment_as_sent(micros: int) -> str:
+    """RFC 3339, in UTC."""
+    return (EPOCH + micros * MICROSECOND).isoformat().replace("+00:00", "Z")
 
 
 def _microseconds(timestamp: datetime | float, unit: str) -> int | None:
@@ -102,5 +107,4 @@ def event_as_sent(event: Event, catalogue: Catalogue) -> dict[str, Any]:
     """The item's id as the model has it, which may be an integer; as it is stored where the model lacks the item."""
     number = catalogue.number_of(event.item_id)
     item_id = event.item_id if number is None else catalogue.id_of(number)
-    moment = (EPOCH + event.timestamp * MICROSECOND).isoformat().replace("+00:00", "Z")
-    return {**event._asdict(), "item_id": item_id, "timestamp": moment}
+    return {**event._asdict(), "item_id": item_id, "timestamp": moment_as_sent(event.timestamp)}

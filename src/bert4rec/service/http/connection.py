@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
         if len(length) > 9 or int(length) > self._all.max_body:
             return handler.refuse(*self._all.body_too_large())
         method = self._parser.get_method().decode("ascii")
-        return handler.open(Head(method, path, url.query or b"", self._headers))
+        return handler.open(Head(method, path, url.query or b"", self._headers, url.path or b"/"))
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
         """Answer what cannot be read on, and end."""

@@ -22,6 +22,8 @@ class Head(NamedTuple):
     """Decoded, without the query."""
     query: bytes
     headers: Headers
+    written_path: bytes = b""
+    """As it was sent: a slash that is part of a name may be told from one between names."""
 
 
 class Response(NamedTuple):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from bert4rec import __version__
+from bert4rec.data.trained import Trained
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge
@@ -43,6 +44,7 @@ class Metrics:
         self._of_store: dict[tuple[StoreOperation, StoreResult], tuple[Counter, Histogram]] = {}
         self._followed: dict[Gauge, Callable[[], float]] = {}
         self._loaded_at: dict[str, float] = {}
+        self._trained_until: dict[str, float] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"bert4rec_{name}", text, labels, registry=registry)
@@ -115,6 +117,11 @@ class Metrics:
         )
         # The worker that is furthest behind tells whether all have switched.
         self.model_age = gauge("model_age_seconds", "Since the current model was loaded.", workers="livemax")
+        self.model_trained_until = gauge(
+            "model_trained_until_seconds",
+            "When the newest action was made that the current model was trained on.",
+            workers="livemin",
+        )
         # The youngest: a worker that had to be replaced shows as a change.
         self.start_time = gauge(
             "start_time_seconds", "When the process started, or the youngest of several.", workers="livemax"
@@ -147,10 +154,14 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
-    def note_model(self, loaded_at: datetime, arm: str = "") -> None:
-        """Remember when the current model was loaded; of several that are served, the oldest counts."""
+    def note_model(self, loaded_at: datetime, trained: Trained | None = None, arm: str = "") -> None:
+        """Remember when the current model was loaded, and until when it was trained, if that is known; of several that
+        are served, the oldest counts."""
         self._loaded_at[arm] = loaded_at.timestamp()
         self.follow(self.model_age, lambda: time.time() - min(self._loaded_at.values()))
+        until = trained and trained.until
+        self._trained_until[arm] = datetime.fromisoformat(until).timestamp() if until else math.nan
+        self.model_trained_until.set(min(self._trained_until.values()))
 
     def follow(self, gauge: "Gauge", look: Callable[[], float]) -> None:
         """Have a number looked up by `look` from now on, whenever somebody wants to know."""
