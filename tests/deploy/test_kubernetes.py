@@ -97,7 +97,8 @@ def test_the_command_is_one_that_the_service_understands() -> None:
 def test_what_the_command_names_is_mounted_or_set() -> None:
     mounted = {mount["name"]: mount["mountPath"] for mount in CONTAINER["volumeMounts"]}
     options = read_options(CONTAINER["args"])
-    assert str(options["model"]).startswith(mounted["model"])
+    (model,) = options["model"]
+    assert model.startswith(mounted["model"])
     assert str(options["api_key_file"].parent) == mounted["keys"]
     assert not any("subPath" in mount for mount in CONTAINER["volumeMounts"]), "changes would not arrive"
     assert {volume["name"] for volume in POD["volumes"]} == set(mounted)

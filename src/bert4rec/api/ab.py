@@ -117,20 +117,18 @@ def _sentence(arm: TestedArm, compared: ArmComparison, first: str, kind: str) ->
     lift, name = compared.rate, arm.name
     if lift is None or compared.verdict == "too little feedback":
         return (
-            f"There is too little feedback to compare {name} with {first}: {ENOUGH} users with a {kind} or more are "
-            "needed in each."
+            f"There is too little feedback to compare {name} with {first}: at least {ENOUGH} users with feedback of "
+            f"kind {kind} are needed in each."
         )
-    how_much = f"its {kind} rate is {describe_lift(lift)}"
     if compared.verdict != "unclear":
-        return f"{name} is {compared.verdict} than {first}: {how_much}."
-    unclear = f"No difference between {name} and {first} can be told: {how_much}."
+        return f"{name} is {compared.verdict} than {first}: its {kind} rate is {_describe(lift)}."
+    unclear = f"No difference between {name} and {first} can be told: the {kind} rate of {name} is {_describe(lift)}."
     if compared.users_needed:
         return f"{unclear} At this rate, about {compared.users_needed:,} more users are needed to find one of 5%."
     return f"{unclear} One of 5% would most likely have shown."
 
 
-def describe_lift(lift: Lift) -> str:
-    """How much higher a rate is, and how sure that is."""
+def _describe(lift: Lift) -> str:
     direction = "lower" if lift.difference < 0 else "higher"
     if lift.relative is None or lift.relative_interval is None:
         low, high = lift.interval

@@ -8,7 +8,8 @@ higher a rate is has Fieller's interval, which excludes zero exactly where that 
 
 These hold for one look at a moment that was chosen beforehand. Whoever looks every day and stops at the first
 difference finds one too often where there is none. For them there is a second interval, wider, which holds however
-often one looks: the normal mixture of Robbins with the variance found so far.
+often one looks: the normal mixture of Robbins with the variance found so far. It is an approximation where users come
+back; simulated tests with such users bear it out.
 """
 
 import math

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -64,8 +65,15 @@ def name_of_test(arms: Sequence[Arm]) -> str:
 
 def draw(name: str, share: int, user: str) -> float:
     """What an arm draws for a user. It is the smallest of several with a probability that is the arm's share."""
-    digest = blake2b(f"{name}\0{user}".encode(), digest_size=8, person=b"bert4rec arm").digest()
-    return -math.log((int.from_bytes(digest) + 1) / (2**64 + 1)) / share
+    digest = _begun(name).copy()
+    digest.update(user.encode())
+    return -math.log((int.from_bytes(digest.digest()) + 1) / (2**64 + 1)) / share
+
+
+@cache
+def _begun(name: str) -> blake2b:
+    """What all users of an arm have in common."""
+    return blake2b(f"{name}\0".encode(), digest_size=8, person=b"bert4rec arm")
 
 
 class ServedArms:

@@ -113,7 +113,7 @@ class StoredEvents:
         return {"events": [event_as_sent(event, catalogue) for event in events]}
 
     async def forget(self, request: api.UserRequest) -> Content:
-        """Delete all stored events of a user, and what tests of several models counted of the user."""
+        """Delete all that is stored of a user."""
         return await self._delete(self.store.forget, request.user_id)
 
     async def _delete(self, delete: Callable[[str], Forgotten], of: str) -> Content:

@@ -45,7 +45,7 @@ def ab_command(store: str, *, since: str | None = None, kind: str = "click", jso
     columns = ["arm", "share", "users", "recommended", kind, "rate", f"users with {kind}"]
     print_table(columns, rows)
     compared = [
-        (f"{arm.name} − {found.arms[0].name}", what, *_cells(lift))
+        (arm.name, what, *_cells(lift))
         for arm in found.arms
         if arm.beside_first
         for what, lift in (("rate", arm.beside_first.rate), ("users", arm.beside_first.active))
@@ -53,7 +53,14 @@ def ab_command(store: str, *, since: str | None = None, kind: str = "click", jso
     ]
     if compared:
         results.print()
-        columns = ["difference", "of", "relative", "95%, one look", "p", "95%, any number of looks"]
+        columns = [
+            f"beside {found.arms[0].name}",
+            "of",
+            "relative",
+            "95%, one look",
+            "p",
+            "95%, any number of looks",
+        ]
         print_table(columns, compared, words=(0, 1))
     results.print()
     for sentence in found.sentences:
@@ -68,4 +75,5 @@ def _cells(lift: Lift) -> tuple[str, ...]:
         "–" if each is None else f"{each[0]:+.1%} to {each[1]:+.1%}"
         for each in (lift.relative_interval, lift.anytime_interval)
     )
-    return relative, once, f"{lift.p_value:.4f}", often
+    p_value = "< 0.0001" if lift.p_value < 0.0001 else f"{lift.p_value:.4f}"
+    return relative, once, p_value, often
