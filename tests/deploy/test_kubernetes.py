@@ -175,7 +175,7 @@ def test_the_refresh_writes_where_the_service_reads_and_takes_the_same_database(
     options = read_options(container["args"], of="refresh")
     assert options["source"] == value_of(CONTAINER["args"], "--store")
     assert container["envFrom"] == CONTAINER["envFrom"]
-    assert f"{options['output']}/current" == str(read_options(CONTAINER["args"])["model"])
+    assert read_options(CONTAINER["args"])["model"] == [f"{options['output']}/current"]
     claims = [
         [each["persistentVolumeClaim"]["claimName"] for each in volumes if each["name"] == "model"]
         for volumes in (pod["volumes"], POD["volumes"])

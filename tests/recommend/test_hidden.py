@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert4rec.recommend.engine import Numbers
-from bert4rec.recommend.hidden import without
 from bert4rec.recommend.recommender import Question, Recommender
+from bert4rec.recommend.rules.hidden import without
 from tests.conftest import NUM_ITEMS
 
 

@@ -14,7 +14,7 @@ from bert4rec.service.admission.access import Keys
 from bert4rec.service.admission.names import Names
 from bert4rec.service.application import Application, Operation, Request
 from bert4rec.service.change_mark import ChangeMark
-from bert4rec.service.contract import event_schemas, feedback_schemas, hidden_schemas
+from bert4rec.service.contract import event_schemas, feedback_schemas, hidden_schemas, model_schemas
 from bert4rec.service.contract import schemas as api
 from bert4rec.service.contract.documents import JSON, describe, docs_page, example_bodies, page_files
 from bert4rec.service.experiment import Arm, ServedArms, name_of_test
@@ -215,8 +215,8 @@ def operations_of(service: Service, life: ServiceLife) -> list[Operation]:
         Operation(
             "DELETE", "/v1/users/{user_id}", service.forget_user, event_schemas.DeletedEvents, role="write"
         ),
-        Operation("GET", "/v1/models", service.models, api.ModelStates),
-        Operation("POST", "/v1/models/rollback", life.roll_back_all, api.ModelStates, role="admin"),
+        Operation("GET", "/v1/models", service.models, model_schemas.ModelStates),
+        Operation("POST", "/v1/models/rollback", life.roll_back_all, model_schemas.ModelStates, role="admin"),
         Operation("GET", "/v1/info", service.info, api.Info),
         Operation("GET", "/health/live", live, api.Health, role=None),
         Operation("GET", "/health/ready", ready, api.Health, role=None),

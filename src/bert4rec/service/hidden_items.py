@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_json
 
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.hidden import without
 from bert4rec.recommend.ids import as_given
+from bert4rec.recommend.rules.hidden import without
 from bert4rec.service.batcher import OverloadedError, TooLateError
 from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.contract import hidden_schemas as api
