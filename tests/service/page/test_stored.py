@@ -53,7 +53,7 @@ def hide(server: RunningServer, item: str, **period: str) -> None:
 
 
 def show_user(page: Page, user: str) -> None:
-    page.get_by_label("Or from what is stored of a user, by id").fill(user)
+    page.get_by_label("Or show a user by id").fill(user)
     page.keyboard.press("Enter")
 
 
@@ -85,7 +85,7 @@ def test_a_user_is_shown_by_id_with_what_is_stored_and_recommended(
     )
     page.reload()
     expect_history(page, "Film 004", "Film 005", "Film 003")
-    expect(page.get_by_label("Or from what is stored of a user, by id")).to_have_value("ann")
+    expect(page.get_by_label("Or show a user by id")).to_have_value("ann")
     expect(page.locator("#why tbody tr")).to_have_count(4)
 
 
@@ -95,7 +95,7 @@ def test_a_changed_history_is_the_users_no_more(visit: Visit, server: RunningSer
     page.get_by_role("button", name="Remove: Film 005").click()
     expect_history(page, "Film 004", "Film 003")
     expect_recommended(page, recommended_after(server, "i3", "i4"))
-    expect(page.get_by_label("Or from what is stored of a user, by id")).to_have_value("")
+    expect(page.get_by_label("Or show a user by id")).to_have_value("")
     page.go_back()
     expect_history(page, "Film 004", "Film 005", "Film 003")
     add(page, "i7")
@@ -115,7 +115,7 @@ def test_awkward_users_and_unknown_items_are_shown_as_they_are(visit: Visit, ser
 
 def test_of_an_unknown_user_nothing_is_stored_and_what_is_popular_is_shown(visit: Visit) -> None:
     page = visit("#user=nobody")
-    expect(page.get_by_text("Stored of \u2068nobody\u2069: nothing")).to_be_visible()
+    expect(page.get_by_text("Stored of \u2068nobody\u2069: nothing.")).to_be_visible()
     expect(page.get_by_text("No history yet: showing what is popular.")).to_be_visible()
     page.get_by_role("button", name="Clear").click()
     expect(page.get_by_text("Empty so far.")).to_be_visible()
@@ -218,7 +218,7 @@ def test_the_page_tells_which_model_answers_since_when_and_how_good_it_is(
     with running(model) as server:
         page = visit(origin=server.address, timezone_id="UTC")
         facts = page.locator("#facts")
-        expect(facts).to_contain_text("Model films, version one, 60 items, here since ")
+        expect(facts).to_contain_text("Model films, version one, 60 items, serving since ")
         expect(facts).to_contain_text(
             "bert4rec+, trained on 1,234 actions until 31 Jan 2026, 12:00; "
             "NDCG@10 on test items 0.123 among all items, 0.568 among a sample of items."
@@ -227,7 +227,7 @@ def test_the_page_tells_which_model_answers_since_when_and_how_good_it_is(
 
 def test_of_a_model_of_an_earlier_version_less_is_told(visit: Visit) -> None:
     facts: Any = visit().locator("#facts")
-    expect(facts).to_contain_text("60 items, here since ")
+    expect(facts).to_contain_text("60 items, serving since ")
     expect(facts).not_to_contain_text("trained")
 
 

@@ -6,7 +6,7 @@ const PROTOCOLS = { full: "among all items", sampled: "among a sample of items" 
 
 export function factsOf(model) {
   const { name, version, num_items: numItems, serving_since: since } = model;
-  const here = since ? `, here since ${showMoment(since)}` : "";
+  const here = since ? `, serving since ${showMoment(since)}` : "";
   return [`Model ${name}, version ${version}, ${plural(numItems, "item")}${here}.`, ...trainingOf(model)].join(" ");
 }
 

@@ -102,7 +102,7 @@ function countOccurrences(ids) {
 
 function noteOn(history, context, user) {
   const whose = user === null ? "" : `Stored of ${short(user)}: `;
-  if (!history.length) return user === null ? "Empty so far." : `${whose}${context ? "nothing" : "…"}`;
+  if (!history.length) return user === null ? "Empty so far." : `${whose}${context ? "nothing." : "…"}`;
   const parts = [user === null ? "Newest first." : `${whose}${plural(history.length, "action")}, newest first.`];
   const unknown = context?.unknown_items ?? [];
   const known = history.filter((id) => !unknown.includes(id)).length;
