@@ -8,6 +8,7 @@ admission/   who may ask, and by which name
 service, recommending    what each request does
 experiment, counting     several models side by side: who is answered by which, and what that led to
 served_models, batcher    the model that answers, and its queue
+hidden_items, hidden_table, change_mark    what is not to be recommended for now, known to every worker
 event_reading             from the events of a request to those that are stored; they are kept by `bert4rec.store`
 schemas, event_schemas    requests and responses
 problems, documents    errors, descriptions

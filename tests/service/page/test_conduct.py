@@ -261,4 +261,4 @@ def test_the_page_is_small_and_guarded(server: RunningServer) -> None:
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy
     contents = [file.content for path, file in page_files().items() if path != "/"]
-    assert sum(len(each) for each in contents if isinstance(each, bytes)) < 40 * 1024
+    assert sum(len(each) for each in contents if isinstance(each, bytes)) < 50 * 1024

@@ -1,4 +1,4 @@
-// The page's state in its address: #h=ID,ID,…&item=ID, oldest first. Behind the #, because that part stays in
+// The page's state in its address: #h=ID,ID,…&item=ID, oldest first, or #user=ID&item=ID. Behind the #, because that part stays in
 // the browser: histories are nobody else's business, and servers limit the length of the rest.
 
 const MAX_HISTORY = 1000; // as many as the service takes
@@ -7,12 +7,14 @@ const MAX_ID = 256;
 export function readAddress() {
   const fields = new Map(location.hash.slice(1).split("&").map((field) => field.split("=", 2)));
   const idsIn = (name) => (fields.get(name) ?? "").split(",").filter(Boolean).map(decode);
-  return { history: idsIn("h").slice(-MAX_HISTORY), item: idsIn("item")[0] ?? null };
+  const user = idsIn("user")[0] ?? null;
+  return { history: user === null ? idsIn("h").slice(-MAX_HISTORY) : [], item: idsIn("item")[0] ?? null, user };
 }
 
-export function writeAddress({ history, item }) {
+export function writeAddress({ history, item, user }) {
   const fields = [];
-  if (history.length) fields.push(`h=${history.map(encodeURIComponent).join(",")}`);
+  if (user !== null) fields.push(`user=${encodeURIComponent(user)}`);
+  else if (history.length) fields.push(`h=${history.map(encodeURIComponent).join(",")}`);
   if (item !== null) fields.push(`item=${encodeURIComponent(item)}`);
   window.history.pushState(null, "", `${location.pathname}${fields.length ? "#" : ""}${fields.join("&")}`);
 }

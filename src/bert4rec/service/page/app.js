@@ -1,29 +1,42 @@
-// The state is a history of item ids and the item to be explained. It lives in the address; what is on the
-// screen is made from it and from the service's answers, so links, reloads and the back button just work.
+// The state is a history of item ids, or the id of a user whose history is stored, and the item to be explained. It
+// lives in the address; what is on the screen is made from it and from the service's answers, so links, reloads and the
+// back button just work.
 
 import { readAddress, writeAddress } from "./address.js";
 import { find, make, plural } from "./elements.js";
+import { factsOf } from "./facts.js";
+import { startHidden } from "./hidden.js";
 import { startHistory } from "./history.js";
 import { forgetNames, nameOf, remember, withoutName } from "./names.js";
 import { startProblemLine } from "./problem.js";
 import { startRecommendations } from "./recommendations.js";
 import { startSearch } from "./search.js";
 import { ask } from "./service.js";
+import { startUser } from "./user.js";
 import { startWhy } from "./why.js";
 
 const K = 10;
+const MOST_HIDDEN = 1000; // as many as are listed
 
 let state = readAddress();
 let pending = new AbortController();
 // What the service has said, each with what it was asked, so that nothing is asked twice.
 let service = null;
+let stored = { about: null, history: [] };
+let hidden = { isKnown: false, ids: new Set() };
 let recommended = { about: null, answer: null };
 let explained = { about: null, answer: null };
 
 const problem = startProblemLine(tryAgain);
-const search = startSearch({ choose: add, fail: failSearch });
-const showHistory = startHistory((history) => go({ history }));
-const recommendations = startRecommendations({ choose: chooseItem, add });
+const isHidden = (id) => hidden.ids.has(id);
+const [search, hideSearch] = [
+  [find("#history .search"), add],
+  [find("#hidden .search"), hide],
+].map(([root, choose]) => startSearch(root, { choose, fail: failSearch, isHidden }));
+const showHistory = startHistory((history) => go({ history, user: null }));
+const showUser = startUser((user) => go({ user, item: null }));
+const recommendations = startRecommendations({ choose: chooseItem, add, hide });
+const hiddenItems = startHidden((id) => setHidden(id, false));
 const why = startWhy(closeWhy);
 const sample = find("#sample");
 
@@ -33,8 +46,35 @@ function go(change) {
   return update();
 }
 
+// The history on the screen: the visitor's own, or what is stored of a user.
+function historyNow() {
+  if (state.user === null) return state.history;
+  return stored.about === state.user ? stored.history : [];
+}
+
+// Whom recommendations are asked for.
+const subject = () => (state.user === null ? { history: state.history } : { user_id: state.user });
+
 function add(id) {
-  go({ history: [...state.history, id], ...(id === state.item && { item: null }) });
+  go({ history: [...historyNow(), id], user: null, ...(id === state.item && { item: null }) });
+}
+
+function hide(id) {
+  setHidden(id, true);
+}
+
+// Everybody's recommendations change with it, so these are asked for again.
+async function setHidden(id, isToBeHidden) {
+  const { signal } = new AbortController(); // what was asked for is done, whatever else happens
+  try {
+    await ask(`v1/items/${encodeURIComponent(id)}/hidden`, null, signal, isToBeHidden ? "PUT" : "DELETE");
+  } catch (error) {
+    return problem.show(error);
+  }
+  hiddenItems.offerUndo(isToBeHidden ? id : null);
+  hidden.isKnown = false;
+  recommended.about = null;
+  await update();
 }
 
 async function chooseItem(item) {
@@ -53,7 +93,7 @@ function failSearch(error) {
 }
 
 async function tryAgain() {
-  if (await update()) search.again();
+  if (await update()) [search, hideSearch].forEach((each) => each.again());
 }
 
 // Ask for whatever the state needs and is not there yet; true where all of it came.
@@ -62,8 +102,9 @@ async function update() {
   pending.abort();
   const { signal } = (pending = new AbortController());
   show();
-  const loads = [loadService, loadNames, loadRecommendations, loadExplanation];
+  const loads = [loadService, loadHidden, loadNames, loadRecommendations, loadExplanation];
   try {
+    await loadUser(signal);
     await Promise.all(loads.map((load) => load(signal)));
     if (signal.aborted) return false;
     problem.clear();
@@ -78,10 +119,10 @@ async function loadService(signal) {
   if (service) return;
   const questions = ["v1/models", "v1/samples"].map((path) => ask(path, null, signal));
   const [{ models }, { samples }] = await Promise.all(questions);
-  service = { ...models.find((model) => model.state === "current"), samples };
+  const current = models.filter((model) => model.state === "current");
+  service = { versions: current.map((model) => model.version), samples };
   samples.forEach(({ history }) => remember(history));
-  const { name, version, num_items: numItems } = service;
-  find("#facts").textContent = `Model ${name}, version ${version}, ${plural(numItems, "item")}.`;
+  find("#facts").replaceChildren(...current.map((model) => make("span", { textContent: factsOf(model) })));
   sample.replaceChildren(
     make("option", { value: "", textContent: "choose…" }),
     ...samples.map(({ user_id, history }, number) =>
@@ -99,9 +140,26 @@ function forgetService() {
   forgetNames();
 }
 
+async function loadUser(signal) {
+  if (state.user === null || stored.about === state.user) return;
+  const about = state.user;
+  const { events } = await ask(`v1/users/${encodeURIComponent(about)}/history`, null, signal);
+  stored = { about, history: events.map((event) => event.item_id) };
+  show();
+}
+
+async function loadHidden(signal) {
+  if (hidden.isKnown) return;
+  const answer = await ask(`v1/items/hidden?limit=${MOST_HIDDEN}`, null, signal);
+  remember(answer.items.filter((item) => item.title !== null));
+  const ids = answer.items.filter((item) => item.hidden_now).map((item) => item.item_id);
+  hidden = { isKnown: true, ids: new Set(ids) };
+  hiddenItems.fill(answer);
+}
+
 // Ranking items by an empty history is a way to hear their titles.
 async function loadNames(signal) {
-  const items = withoutName([...new Set(state.history)]);
+  const items = withoutName([...new Set(historyNow())]);
   if (!items.length) return;
   remember((await ask("v1/rank", { history: [], items }, signal)).items);
   remember(withoutName(items).map((item_id) => ({ item_id, title: null })));
@@ -109,10 +167,10 @@ async function loadNames(signal) {
 }
 
 async function loadRecommendations(signal) {
-  const about = JSON.stringify(state.history);
+  const about = JSON.stringify(subject());
   if (recommended.about === about) return;
-  const answer = await ask("v1/recommend", { history: state.history, k: K }, signal);
-  const isAnotherModel = service && service.version !== answer.model.version;
+  const answer = await ask("v1/recommend", { ...subject(), k: K }, signal);
+  const isAnotherModel = service && !service.versions.includes(answer.model.version);
   if (isAnotherModel) forgetService();
   recommended = { about, answer };
   remember(answer.items);
@@ -125,7 +183,7 @@ async function loadExplanation(signal) {
   if (state.item === null || explained.about === about) return;
   let answer;
   try {
-    answer = await ask("v1/explain", { history: state.history, item_id: state.item }, signal);
+    answer = await ask("v1/explain", { history: historyNow(), item_id: state.item }, signal);
     remember([answer.item, ...answer.contributions]);
   } catch (error) {
     if (error.code !== "unknown_item") throw error;
@@ -138,22 +196,25 @@ async function loadExplanation(signal) {
 const idsOf = (user) => user.history.map((item) => item.item_id);
 
 function show() {
-  const { history, item } = state;
-  const isRecommended = recommended.about === JSON.stringify(history);
+  const { item, user } = state;
+  const history = historyNow();
+  const isRecommended = recommended.about === JSON.stringify(subject());
   const isExplained = item === null || explained.about === JSON.stringify(state);
-  showHistory(history, isRecommended ? recommended.answer.context : null);
+  showUser(user);
+  showHistory(history, isRecommended ? recommended.answer.context : null, user);
   recommendations.setBusy(!isRecommended);
   if (recommended.answer) recommendations.show(recommended.answer, item);
   why.setBusy(!isExplained);
   if (isExplained) why.show(item, explained.answer);
-  const number = service?.samples.findIndex((each) => idsOf(each).join() === history.join());
+  const isSample = (each) => user === null && idsOf(each).join() === history.join();
+  const number = service?.samples.findIndex(isSample);
   sample.value = number >= 0 ? number : "";
   document.title = history.length ? `What comes next after ${nameOf(history.at(-1))}?` : "What comes next?";
 }
 
 sample.addEventListener("change", () => {
   const chosen = service.samples[sample.value];
-  if (chosen) go({ history: idsOf(chosen), item: null });
+  if (chosen) go({ history: idsOf(chosen), item: null, user: null });
 });
 window.addEventListener("popstate", () => {
   state = readAddress();

@@ -42,4 +42,6 @@ function showNumber(value, options) {
 export const showScore = (value) => showNumber(value);
 export const showEffect = (value) => showNumber(value, { signDisplay: "exceptZero" });
 export const showCount = (value) => value.toLocaleString("en");
+export const showMoment = (text) =>
+  new Date(text).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 export const plural = (count, word) => `${showCount(count)} ${word}${count === 1 ? "" : "s"}`;

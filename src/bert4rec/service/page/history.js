@@ -1,7 +1,7 @@
 // The history, newest first: what was added last stands nearest to where it was added.
 
-import { find, make, plural, refill, showCount } from "./elements.js";
-import { nameOf, nameTag } from "./names.js";
+import { find, make, plural, refill, say, showCount } from "./elements.js";
+import { nameOf, nameTag, short } from "./names.js";
 
 const SHOWN = 10; // the rest is folded away: nobody wants to tab through hundreds of buttons
 
@@ -13,7 +13,7 @@ export function startHistory(change) {
   const clear = find("#clear");
   const older = find("#older");
   let isUnfolded = false;
-  let shown = { history: [], context: null };
+  let shown = { history: [], context: null, user: null };
 
   // Buttons go by the row they are in and look up the history of the moment: an equal row may outlive a change.
   const placeIn = (row) => shown.history.length - 1 - row;
@@ -53,8 +53,9 @@ export function startHistory(change) {
     );
   }
 
-  function show(history, context) {
-    shown = { history, context };
+  // `user` is whose history it is, or null.
+  function show(history, context, user) {
+    shown = { history, context, user };
     const newestFirst = history.toReversed();
     const lots = whatBecameOf(newestFirst, context);
     const occurrences = countOccurrences(newestFirst);
@@ -62,8 +63,8 @@ export function startHistory(change) {
       .slice(0, isUnfolded ? undefined : SHOWN)
       .map((id, row) => makeRow(id, row, lots[row], occurrences[row]));
     refill(list, rows);
-    note.textContent = noteOn(history, context);
-    clear.hidden = !history.length;
+    say(note, noteOn(history, context, user));
+    clear.hidden = !history.length && user === null;
     const folded = history.length - SHOWN;
     older.hidden = folded <= 0;
     older.textContent = isUnfolded ? "Show fewer" : `Show ${plural(folded, "older item")}`;
@@ -76,7 +77,7 @@ export function startHistory(change) {
   });
   older.addEventListener("click", () => {
     isUnfolded = !isUnfolded;
-    show(shown.history, shown.context);
+    show(shown.history, shown.context, shown.user);
   });
   return show;
 }
@@ -99,9 +100,10 @@ function countOccurrences(ids) {
   });
 }
 
-function noteOn(history, context) {
-  if (!history.length) return "Empty so far.";
-  const parts = ["Newest first."];
+function noteOn(history, context, user) {
+  const whose = user === null ? "" : `Stored of ${short(user)}: `;
+  if (!history.length) return user === null ? "Empty so far." : `${whose}${context ? "nothing." : "…"}`;
+  const parts = [user === null ? "Newest first." : `${whose}${plural(history.length, "action")}, newest first.`];
   const unknown = context?.unknown_items ?? [];
   const known = history.filter((id) => !unknown.includes(id)).length;
   if (context && context.used < known) {

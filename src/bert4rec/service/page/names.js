@@ -13,9 +13,11 @@ export const withoutName = (ids) => ids.filter((id) => !titles.has(id));
 export const nameOf = (id) => titles.get(id)?.trim() || id;
 
 // For a sentence: short, and between marks that keep it from turning the sentence round.
-export function quoted(id) {
-  const name = [...nameOf(id)];
-  return `\u2068${name.length > 80 ? `${name.slice(0, 80).join("")}…` : name.join("")}\u2069`;
+export const quoted = (id) => short(nameOf(id));
+
+export function short(text) {
+  const signs = [...text];
+  return `\u2068${signs.length > 80 ? `${signs.slice(0, 80).join("")}…` : text}\u2069`;
 }
 
 // <bdi> keeps a title that runs from right to left from turning its surroundings round.

@@ -3,7 +3,7 @@
 import { bar, find, make, plural, refill, say, showScore } from "./elements.js";
 import { nameOf, nameTag } from "./names.js";
 
-export function startRecommendations({ choose, add }) {
+export function startRecommendations({ choose, add, hide }) {
   const section = find("#recommendations");
   const status = find("[role=status]", section);
   const list = find("ol", section);
@@ -22,16 +22,23 @@ export function startRecommendations({ choose, add }) {
       bar("score", share),
       make("small", { textContent: isPopularity ? plural(score, "action") : `score ${showScore(score)}` }),
     );
-    const plus = make("button", {
-      type: "button",
-      className: "add",
-      textContent: "+",
-      title: "Add to the history",
-      "aria-label": `Add to the history: ${nameOf(id)}`,
-      "data-key": `add ${rank}`,
-      onclick: () => add(id),
-    });
-    return make("li", {}, main, plus);
+    const button = (sign, label, key, act) =>
+      make("button", {
+        type: "button",
+        className: key,
+        textContent: sign,
+        title: label,
+        "aria-label": `${label}: ${nameOf(id)}`,
+        "data-key": `${key} ${rank}`,
+        onclick: () => act(id),
+      });
+    return make(
+      "li",
+      {},
+      main,
+      button("+", "Add to the history", "add", add),
+      button("⊘", "Never recommend", "hide", hide),
+    );
   }
 
   function show(answer, chosen) {

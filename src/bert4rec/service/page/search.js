@@ -8,10 +8,11 @@ import { ask } from "./service.js";
 const PAUSE = 100; // ms without a keystroke before the service is asked
 const LIMIT = 20;
 
-export function startSearch({ choose, fail }) {
-  const input = find("#search");
-  const list = find("#suggestions");
-  const status = find(".search [role=status]");
+// In `root`; `isHidden` tells of an item whether it is.
+export function startSearch(root, { choose, fail, isHidden }) {
+  const input = find("input", root);
+  const list = find("ul", root);
+  const status = find("[role=status]", root);
   let ids = [];
   let active = -1;
   let timer;
@@ -19,7 +20,8 @@ export function startSearch({ choose, fail }) {
 
   function option(id, place) {
     const parts = nameOf(id) === id ? [] : [make("small", { textContent: id })];
-    return make("li", { role: "option", id: `suggestion-${place}` }, nameTag(id), ...parts);
+    if (isHidden(id)) parts.unshift(make("small", { className: "mark", textContent: "hidden" }));
+    return make("li", { role: "option", id: `${list.id}-${place}` }, nameTag(id), ...parts);
   }
 
   function show(found) {

@@ -11,11 +11,12 @@ export class Problem extends Error {
   }
 }
 
-// The answer to a GET, or to a POST where there is a body. Throws a Problem, or an AbortError when told to stop.
-export async function ask(path, body, signal) {
+// The answer to a GET, or to a POST where there is a body, unless another method is meant. Throws a Problem, or an
+// AbortError when told to stop.
+export async function ask(path, body, signal, method = body ? "POST" : "GET") {
   try {
     const response = await fetch(path, {
-      method: body ? "POST" : "GET",
+      method,
       headers: { ...(body && { "Content-Type": "application/json" }), ...authorization() },
       body: body && JSON.stringify(body),
       cache: "no-store",
