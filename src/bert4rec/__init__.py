@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
     from bert4rec.evaluation.judge import Evaluation, UserRanks
     from bert4rec.models.model import SequenceEncoder, SequentialModel
+    from bert4rec.production.refresh import Refreshed, refresh
+    from bert4rec.production.successor import Verdict
     from bert4rec.recommend.answers import Contribution, Explanation, Item, Recommendation, Recommendations
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.service import serve
@@ -40,9 +42,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "ABTest": "api.ab",
     "AutoResult": "automatic.auto",
     "Backtest": "api.backtest",
-    "ABTest": "api.ab",
     "Bert4RecError": "errors",
     "Comparison": "api.comparison",
     "Contribution": "recommend.answers",
@@ -56,6 +58,7 @@ _PLACES = {
     "Recommendation": "recommend.answers",
     "Recommendations": "recommend.answers",
     "Recommender": "recommend.recommender",
+    "Refreshed": "production.refresh",
     "Run": "training.run",
     "SequenceEncoder": "models.model",
     "SequentialModel": "models.model",
@@ -68,15 +71,17 @@ _PLACES = {
     "TuningTrial": "tuning.outcome",
     "UsageError": "errors",
     "UserRanks": "evaluation.judge",
+    "Verdict": "production.successor",
+    "ab": "api.ab",
     "auto": "automatic.auto",
     "backtest": "api.backtest",
-    "ab": "api.ab",
     "compare": "api.runs",
     "list_models": "settings.sections",
     "list_presets": "settings.presets",
     "list_settings": "settings.config",
     "load": "api.runs",
     "prepare": "api.datasets",
+    "refresh": "production.refresh",
     "register": "training.specs",
     "serve": "service",
     "train": "api.runs",
@@ -101,6 +106,7 @@ __all__ = [
     "Recommendation",
     "Recommendations",
     "Recommender",
+    "Refreshed",
     "Run",
     "SequenceEncoder",
     "SequentialModel",
@@ -113,6 +119,7 @@ __all__ = [
     "TuningTrial",
     "UsageError",
     "UserRanks",
+    "Verdict",
     "__version__",
     "ab",
     "auto",
@@ -123,6 +130,7 @@ __all__ = [
     "list_settings",
     "load",
     "prepare",
+    "refresh",
     "register",
     "serve",
     "train",

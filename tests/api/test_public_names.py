@@ -7,24 +7,25 @@ import sys
 import bert4rec
 
 FUNCTIONS = {
+    "ab",
     "auto",
     "backtest",
-    "ab",
     "compare",
     "list_models",
     "list_presets",
     "list_settings",
     "load",
     "prepare",
+    "refresh",
     "register",
     "serve",
     "train",
     "tune",
 }
 CLASSES = {
+    "ABTest",
     "AutoResult",
     "Backtest",
-    "ABTest",
     "Comparison",
     "Contribution",
     "Dataset",
@@ -35,6 +36,7 @@ CLASSES = {
     "Recommendation",
     "Recommendations",
     "Recommender",
+    "Refreshed",
     "Run",
     "SequenceEncoder",
     "SequentialModel",
@@ -46,6 +48,7 @@ CLASSES = {
     "Tuning",
     "TuningTrial",
     "UserRanks",
+    "Verdict",
 }
 ERRORS = {"Bert4RecError", "DataError", "NotFoundError", "UsageError"}
 

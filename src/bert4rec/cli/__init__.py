@@ -1,8 +1,8 @@
 """The command `bert4rec`: parse, call, print; nothing else.
 
-Results go to stdout, messages and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use,
-3 bad data, 4 not found, 130 interrupted. Commands import what they need when they run, so that `--help` is
-instant.
+Results go to stdout, messages and progress to stderr. Exit codes: 0 done, 1 failed, 2 wrong use, 3 bad data, 4 not
+found, 5 a worse model was not put into service, 130 interrupted. Commands import what they need when they run, so that
+`--help` is instant.
 """
 
 import os

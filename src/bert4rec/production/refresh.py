@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import UsageError
 from bert4rec.extras import require_exporters, require_torch
 from bert4rec.logs.times import format_moment
+from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.onnx_engine import MANIFEST as MODEL
 from bert4rec.store.transfer import export_events, opened
 from bert4rec.store.upkeep import address_of, moment_before
@@ -205,6 +205,11 @@ class _Steps:
         self.say(
             f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
         )
+        has_titles = "title" in dataset.items().columns
+        if not has_titles and self._in_service and Catalogue.read(self._in_service / "catalogue.json").titles:
+            self.say(
+                "The model in service has titles, the next one has none. They come from a file of items."
+            )
         return dataset
 
     def _log(self) -> Path:
@@ -227,8 +232,7 @@ class _Steps:
         kept = self.work / "verdict.json"
         if kept.exists():
             return Verdict(**json.loads(kept.read_text(encoding="utf-8")))
-        link = self.folder / CURRENT
-        verdict = judge_successor(run, run.dataset, link.resolve() if link.exists() else None)
+        verdict = judge_successor(run, run.dataset, self._in_service)
         if force and not verdict.accepted:
             verdict = Verdict(**{**asdict(verdict), "accepted": True, "reason": f"Forced. {verdict.reason}"})
         write_text(kept, json.dumps(asdict(verdict), indent=2))
@@ -246,7 +250,13 @@ class _Steps:
         next_link.replace(link)
         return target
 
-    @cached_property
+    @property
+    def _in_service(self) -> Path | None:
+        """The model that the link leads to, if there is one."""
+        link = self.folder / CURRENT
+        return link.resolve() if link.exists() else None
+
+    @property
     def _exported(self) -> Path:
         return self.folder / "models" / self.work.name
 
