@@ -117,7 +117,7 @@ def measure_alone(folder: Path, asked: list[list[int]]) -> dict[str, float]:
 def measure_served(folder: Path, asked: list[list[int]]) -> dict[str, float]:
     """Seconds of the processor for a request to a server, with several of them under way."""
     taken: dict[str, list[float]] = {name: [] for name in RULES}
-    with serving(Version("this", THIS), folder, "--force") as server:
+    with serving(Version("this", THIS), folder) as server:
         for turn in range(TURNS):
             for name, rules in RULES.items():
                 requests = [
