@@ -12,7 +12,8 @@ class Subset:
 
     def __init__(self, find: Callable[[], NDArray[np.bool_]]) -> None:
         self._find = find
-        self._bias: NDArray[np.float32] | None = None
+        self._bias: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        """Of all items, and of these."""
         self._blocks: dict[int, NDArray[np.int64]] = {}
 
     @cached_property
@@ -32,11 +33,11 @@ class Subset:
 
     def bias(self, bias: NDArray[np.float32]) -> NDArray[np.float32]:
         """The bias of all items, -inf for those outside: so they are scored like any other, and never recommended."""
-        if self._bias is None:
+        if self._bias is None or self._bias[0] is not bias:  # a service hides items by another bias
             with np.errstate(divide="ignore"):  # 1 - 1/0 is -inf; `np.where` would take ten times as long
                 off: NDArray[np.float32] = np.float32(1) - np.reciprocal(self.mask, dtype=np.float32)
-            self._bias = bias + off
-        return self._bias
+            self._bias = bias, bias + off
+        return self._bias[1]
 
     def blocks_without(self, size: int) -> NDArray[np.int64]:
         """The blocks of so many items, a multiple of 8, that hold none of these."""
