@@ -166,6 +166,8 @@ def launch(
     command = [sys.executable, "-m", "bert4rec", "serve", str(model), f"--port={port}", f"--store={store}"]
     if version.knows("--drain"):
         command.append(f"--drain={drain:g}")
+    if version.knows("--force"):
+        command.append("--force")  # random weights may give everybody the same list
     with log.open("ab") as sink:
         process = subprocess.Popen([*command, *options], stdout=sink, stderr=sink, env=version.environment)
     os.sched_setaffinity(

@@ -110,7 +110,8 @@ class OnnxEngine:
     def _best_of_all(
         self, queries: NDArray[np.float32], excluded: Histories, k: int, subset: Subset | None
     ) -> tuple[Numbers, Scores]:
-        return self._head_top(queries, self.rows, self._bias(subset), _places(excluded), k)
+        bias = self.bias if subset is None else subset.bias(self.bias)
+        return self._head_top(queries, self.rows, bias, _places(excluded), k)
 
     def _best_of(
         self,
@@ -123,12 +124,11 @@ class OnnxEngine:
         """The best of some items alone, which are given by their places in ascending order."""
         struck_out = np.flatnonzero(np.isin(places, excluded - 1))
         columns = np.stack([np.zeros_like(struck_out), struck_out], axis=1)
-        rows, bias = self.rows.take(places, axis=0), self._bias(subset).take(places)
+        rows, bias = self.rows.take(places, axis=0), self.bias.take(places)
+        if subset is not None:
+            bias[~subset.mask.take(places)] = -np.inf
         numbers, scores = self._head_top(query, rows, bias, columns, k)
         return places[numbers - 1].astype(np.int32) + np.int32(1), scores
-
-    def _bias(self, subset: Subset | None) -> NDArray[np.float32]:
-        return self.bias if subset is None else subset.bias(self.bias)
 
     def _head_top(
         self,

@@ -8,11 +8,13 @@ most*: the best score by whole numbers, and the most by which that can be wrong.
 2. Score every block whose bound reaches the floor. No item of the others can be among the k best: that is proven,
    not likely.
 
+The bound of a block holds for some of its items as for all, so filters are proven in the same way.
+
 Where the bounds leave too many blocks, nothing is found here, and all items are scored. So the answers are always
 those of a plain search, in the same order, with the same scores.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -57,19 +59,22 @@ class QuantisedSearch:
         self, queries: Queries, excluded: Histories, k: int, subset: Subset | None = None
     ) -> Iterator[tuple[Numbers, Scores] | None]:
         """The k best items of each query less its `excluded`, [k]; None if too many may be among them."""
-        empty = None if subset is None else ~subset.in_blocks(BLOCK)
+        without: Sequence[int] | Places = () if subset is None else subset.blocks_without(BLOCK)
+        share = 1.0 if subset is None else max(subset.count, 1) / self._num_items
         for rows in by_rows(len(queries), _QUERIES_AT_ONCE):
             struck_out = [excluded.items[first:last] for first, last in _limits(excluded[rows])]
             # Even if each excluded item is the best of its block, these blocks hold k others that look best.
             look_best = k + max(map(len, struck_out))
+            if look_best <= self._most_blocks:
+                # A block may look best for an item that the filter leaves out, so more are looked at.
+                look_best = min(int(look_best / share), self._most_blocks)
             largest = np.abs(queries[rows]).max(axis=1)
             if look_best > self._most_blocks or not np.all((largest > _SMALLEST) & (largest < _LARGEST)):
                 yield from (None for _ in struck_out)
                 continue
             bounds, best = self._bounds(queries[rows], look_best)
-            if empty is not None:
-                # A block's bound is that of all its items: for those of the filter it holds, too.
-                bounds[:, empty] = -np.inf
+            if len(without):
+                bounds[:, without] = -np.inf
                 best = np.argpartition(-bounds, look_best - 1, axis=1)[:, :look_best]
             for query, *found in zip(queries[rows, None], bounds, best, struck_out, strict=True):
                 yield self._settle(query, *found, k=k, subset=subset)

@@ -14,7 +14,7 @@ class Subset:
         self._find = find
         self._bias: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
         """Of all items, and of these."""
-        self._blocks: dict[int, NDArray[np.bool_]] = {}
+        self._blocks: dict[int, NDArray[np.int64]] = {}
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
@@ -33,13 +33,17 @@ class Subset:
 
     def bias(self, bias: NDArray[np.float32]) -> NDArray[np.float32]:
         """The bias of all items, -inf for those outside: so they are scored like any other, and never recommended."""
-        if self._bias is None or self._bias[0] is not bias:  # a service hides items by another bias
-            self._bias = bias, np.where(self.mask, bias, np.float32(-np.inf))
-        return self._bias[1]
+        kept = self._bias
+        if kept is None or kept[0] is not bias:  # a service hides items by another bias
+            with np.errstate(divide="ignore"):  # 1 - 1/0 is -inf; `np.where` would take ten times as long
+                off: NDArray[np.float32] = np.float32(1) - np.reciprocal(self.mask, dtype=np.float32)
+            self._bias = kept = bias, bias + off
+        return kept[1]
 
-    def in_blocks(self, size: int) -> NDArray[np.bool_]:
-        """Which blocks of so many items hold one of these."""
+    def blocks_without(self, size: int) -> NDArray[np.int64]:
+        """The blocks of so many items, a multiple of 8, that hold none of these."""
         if size not in self._blocks:
-            whole = np.pad(self.mask, (0, -len(self.mask) % size))
-            self._blocks[size] = np.logical_or.reduce(whole.reshape(-1, size), axis=1)
+            eights = np.packbits(self.mask)  # so that there is less to look through
+            whole = np.pad(eights, (0, -len(eights) % (size // 8)))
+            self._blocks[size] = np.flatnonzero(~whole.reshape(-1, size // 8).any(axis=1))
         return self._blocks[size]
