@@ -33,13 +33,17 @@ WITH_CODE = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a reader works: a log, and nothing else."""
+    """Where a reader works: a log, and what is known of its items."""
     rows = [
         f"u{user},i{(user + step) % 12},{date(2024, 1, 1) + timedelta(days=25 * step + user % 20)}"
         for user in range(40)
         for step in range(8)
     ]
     (tmp_path / "events.csv").write_text("\n".join(["user_id,item_id,timestamp", *rows]) + "\n")
+    items = [
+        f"i{number},Blend no. {number},{'tea' if number % 2 else 'coffee'},{number}" for number in range(12)
+    ]
+    (tmp_path / "items.csv").write_text("\n".join(["item_id,title,category,price", *items]) + "\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

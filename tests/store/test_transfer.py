@@ -13,7 +13,7 @@ import pytest
 
 import bert4rec
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import Bert4RecError, DataError, UsageError
 from bert4rec.store import transfer
 from bert4rec.store.events import Event, HistoryStore, open_store
 from bert4rec.store.transfer import export_events, import_dataset, import_into
@@ -214,7 +214,7 @@ def test_the_commands_go_round(store_url: str, dataset: Dataset, tmp_path: Path)
 def test_commands_on_what_is_not_there_say_so(dataset: Dataset, tmp_path: Path) -> None:
     for command in (("export", "x.db", "-o", tmp_path / "e.csv"), ("forget", "x.db", "u")):
         assert "x.db does not exist" in run("store", *command, code=4)
-    with pytest.raises(DataError, match=r"cannot be reached|unavailable"):
+    with pytest.raises(Bert4RecError, match=r"cannot be reached|unavailable"):
         import_into(f"postgresql://postgres@/nowhere?host={tmp_path}", dataset)
     with pytest.raises(DataError, match="cannot be read"):
         check_store(f"postgresql://postgres@/nowhere?host={tmp_path}")

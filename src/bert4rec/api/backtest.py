@@ -238,8 +238,8 @@ def _split_at(dataset: Dataset, moment: int) -> Split:
     newest, told = int(dataset.times.max()), format_moment(moment)
     if newest < moment:
         raise DataError(
-            f"Nobody in {dataset.where} acts at or after {told}, when the model's data ended: its newest action is of "
-            f"{format_moment(newest)}. Prepare a later log, or pass `since`."
+            f"Nobody in {dataset.where} did anything after the model's data ended: its newest action is of "
+            f"{format_moment(newest)}. Prepare a later log, or pass an earlier `since`."
         )
     try:
         return split_by_time(dataset, moment, moment - 1)

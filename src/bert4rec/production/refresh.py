@@ -3,65 +3,39 @@
 FOLDER/
   current          a link to the model in service, for `bert4rec serve FOLDER/current --watch`
   models/WHEN/     exported models: the newest few
-  work/WHEN/       what one refresh makes: log, dataset, run, verdict
+  work/WHEN/       what the newest refresh made: dataset, run, verdict
   history.jsonl    a line for each finished refresh
 
 Every step leaves something that is whole or absent, so a refresh that was killed goes on with the first step whose
 result is missing. The link is exchanged last, in one rename.
 """
 
-import hashlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert4rec.api.datasets import prepare
 from bert4rec.api.runs import train
-from bert4rec.artefact import held, write_text
+from bert4rec.artefact import NAMES, held, kind_of, write_text
 from bert4rec.data.dataset import MANIFEST as DATASET
 from bert4rec.data.dataset import Dataset, Repeats
-from bert4rec.errors import UsageError
+from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.extras import require_exporters, require_torch
-from bert4rec.logs.times import format_moment
-from bert4rec.recommend.catalogue import Catalogue
+from bert4rec.production.request import Request, begin, clear_models, unfinished
+from bert4rec.production.successor import Verdict, judge_successor
 from bert4rec.recommend.onnx_engine import MANIFEST as MODEL
+from bert4rec.recommend.recommender import Recommender
 from bert4rec.store.transfer import export_events, opened
-from bert4rec.store.upkeep import address_of, moment_before
 
 if TYPE_CHECKING:
-    from bert4rec.production.successor import Verdict
     from bert4rec.training.reporting.watch import Listener
     from bert4rec.training.run import Run
 
 CURRENT = "current"
-STALE = 12 * 3600.0
-"""Seconds after which an interrupted refresh is not gone on with: its log misses too much by then."""
-SQLITE = b"SQLite format 3\0"
-"""The beginning of every SQLite file."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the next model is made of, and how. The parameters of `refresh`."""
-
-    source: str
-    items: str | None
-    since: str | None
-    min_user_actions: int
-    min_item_actions: int | None
-    repeats: Repeats | None
-    training: dict[str, Any]
-    """Parameters of `train`."""
-
-    @property
-    def digest(self) -> str:
-        """Tells requests apart; the source may hold a password, which must not be written down."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -73,13 +47,20 @@ class Refreshed:
     run: Path
     model: Path | None
     """The exported model, now in service; None if it was refused."""
-    verdict: "Verdict"
+    verdict: Verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "run": str(self.run), "model": self.model and str(self.model)}
 
 
 def refresh(
     source: str | Path,
     folder: str | Path,
     *,
+    user: str | int | None = None,
+    item: str | int | None = None,
+    time: str | int | None = None,
     items: str | Path | None = None,
     since: str | None = None,
     min_user_actions: int = 5,
@@ -109,6 +90,8 @@ def refresh(
         A history store (a file, or postgresql://…), or a log as `prepare` reads it.
     folder
         Where models and what they are made from are kept.
+    user, item, time
+        Columns of a log. They are guessed from usual names.
     items
         A file with the titles and other columns of items, as in `prepare`. A store knows ids only.
     since
@@ -120,7 +103,8 @@ def refresh(
     keep
         How many models to keep, so that you can go back.
     force
-        Put the new model into service even if it is worse or degenerate.
+        Put the new model into service even if it is worse or degenerate, or the one in service cannot be read. A model
+        that was just refused is not trained again. A degenerate one is served with `force=True` only.
     listener, should_stop
         As in `train`.
     say
@@ -131,48 +115,56 @@ def refresh(
     require_torch()
     require_exporters()
     given = dict(settings) if isinstance(settings, Mapping) else tuple(settings)
-    training: dict[str, Any] = {"model": model, "preset": preset, "settings": given}
-    training |= {"config": None if config is None else str(config), "minutes": minutes, "seed": seed}
     request = Request(
-        str(source),
-        None if items is None else str(items),
-        since,
-        min_user_actions,
-        min_item_actions,
-        repeats,
-        training,
+        source=str(source),
+        columns={"user": user, "item": item, "time": time},
+        items=None if items is None else str(items),
+        since=since,
+        filters={"min_user_actions": min_user_actions, "min_item_actions": min_item_actions},
+        repeats=repeats,
+        training={"model": model, "preset": preset, "settings": given, "minutes": minutes, "seed": seed},
+        config=None if config is None else str(config),
     )
     target = Path(folder)
+    if (kind := kind_of(target)) is not None:
+        raise UsageError(f"{target} is {NAMES[kind]}; `folder` must be a folder for refreshes alone.")
     link = target / CURRENT
     if link.exists() and not link.is_symlink():
         raise UsageError(f"{link} is not a link. Move it away: the model in service is a link to it.")
+    request.check()
     with held(target, wait=False, busy=f"Another refresh is going on in {target}."):
-        work = _unfinished(target, request) or _begin(target, request)
-        steps = _Steps(target, work, request, say)
-        run = steps.train(steps.prepare(), device=device, listener=listener, should_stop=should_stop)
+        served = _in_service(link, force=force, say=say)
+        work = unfinished(target, request, is_forced=force) or begin(target, request)
+        steps = _Steps(target, work, request, served, say)
+        try:
+            dataset = steps.prepare()
+            run = steps.train(dataset, device=device, listener=listener, should_stop=should_stop)
+        except Bert4RecError:
+            # What is wrong will be mended elsewhere; then it must not go on with the log of today.
+            if not (work / "run" / "config.json").exists():
+                shutil.rmtree(work)
+            raise
         verdict = steps.judge(run, force=force)
         exported = steps.put_into_service(run, force=force) if verdict.accepted else None
         steps.finish(run, verdict, exported)
-        _clear_away(target, work, keep)
+        clear_models(target, link, keep)
     return Refreshed(work.name, run.path, exported, verdict)
 
 
-def _begin(folder: Path, request: Request) -> Path:
-    work = folder / "work" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    work.mkdir(parents=True)
-    write_text(work / "request.json", json.dumps({"digest": request.digest, "began": time.time()}))
-    return work
-
-
-def _unfinished(folder: Path, request: Request) -> Path | None:
-    """The newest refresh, if it was interrupted, not long ago, and asked for the same."""
-    for work in sorted((folder / "work").glob("*/"), reverse=True)[:1]:
-        if (work / "refresh.json").exists() or not (work / "request.json").exists():
-            continue
-        begun = json.loads((work / "request.json").read_text(encoding="utf-8"))
-        if begun["digest"] == request.digest and time.time() - begun["began"] < STALE:
-            return work
-    return None
+def _in_service(link: Path, *, force: bool, say: Callable[[str], None]) -> Recommender | None:
+    """The model that the link leads to. If it cannot be read, that is said before anything is trained."""
+    if not link.is_symlink():
+        return None
+    try:
+        return Recommender.load(link.resolve(), force=True)
+    except Bert4RecError as error:
+        if not force:
+            raise type(error)(
+                f"The model in service cannot be read, so nothing can be compared with it: {error} "
+                "To replace it all the same, use `force=True`."
+            ) from error
+        say(f"The model in service cannot be read, and is replaced: {error}")
+        return None
 
 
 @dataclass(frozen=True)
@@ -182,87 +174,86 @@ class _Steps:
     folder: Path
     work: Path
     request: Request
+    served: Recommender | None
     say: Callable[[str], None] = field(repr=False)
 
     def prepare(self) -> Dataset:
         target, request = self.work / "dataset", self.request
         if (target / DATASET).is_file():
             return Dataset.open(target)
-        log, after = self._log(), None
-        if request.since is not None:
-            after = format_moment(moment_before(request.since))
-        dataset = prepare(
-            log,
-            target,
-            items=request.items,
-            name=Path(request.source).stem if "://" not in request.source else "history",
-            after=after,
-            min_user_actions=request.min_user_actions,
-            min_item_actions=request.min_item_actions,
-            repeats=request.repeats,
-            progress=False,
-        )
+        log, before = Path(request.source), None
+        if request.address:
+            log = self.work / "events.parquet"
+            # An import may have brought dates far ahead, which the service would have refused.
+            before = str(datetime.now(UTC).date() + timedelta(days=2))
+            with opened(request.address) as store:
+                count = export_events(store, log, overwrite=True)
+            self.say(f"Took {count:,} events from the store.")
+        try:
+            dataset = prepare(
+                log,
+                target,
+                **request.columns,
+                items=request.items,
+                name=request.name,
+                after=request.after,
+                before=before,
+                **request.filters,
+                repeats=request.repeats,
+                progress=False,
+            )
+        except Bert4RecError as error:
+            raise type(error)(str(error).replace("`after`", "`since`")) from error
+        (self.work / "events.parquet").unlink(missing_ok=True)  # Everything in it is in the dataset.
         self.say(
             f"Prepared {dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
         )
-        has_titles = "title" in dataset.items().columns
-        if not has_titles and self._in_service and Catalogue.read(self._in_service / "catalogue.json").titles:
-            self.say(
-                "The model in service has titles, the next one has none. They come from a file of items."
-            )
+        self._warn_of_losses(dataset)
         return dataset
 
-    def _log(self) -> Path:
-        source = self.request.source
-        if not _is_store(source):
-            return Path(source)
-        log = self.work / "events.parquet"
-        if not log.exists():
-            with opened(address_of(source)) as store:
-                self.say(f"Took {export_events(store, log):,} events from the store.")
-        return log
+    def _warn_of_losses(self, dataset: Dataset) -> None:
+        """Titles and attributes come from a file of items, which may have been forgotten."""
+        if self.served is None:
+            return
+        columns = set(dataset.items().columns)
+        lost = sorted(set(self.served.filters.attributes.kinds) - columns)
+        if self.served.catalogue.titles and "title" not in columns:
+            lost = ["title", *lost]
+        if lost:
+            self.say(
+                f"Warning: the model in service knows {', '.join(lost)} of items, the next one will not: no `items`."
+            )
 
     def train(self, dataset: Dataset, **around: Any) -> "Run":
-        return train(dataset, self.work / "run", refit="all", resume=True, **self.request.training, **around)
+        chosen = {**self.request.training, "config": self.request.config}
+        return train(dataset, self.work / "run", refit="all", resume=True, **chosen, **around)
 
-    def judge(self, run: "Run", *, force: bool) -> "Verdict":
+    def judge(self, run: "Run", *, force: bool) -> Verdict:
         """Once: after the switch, the model in service would be the new one."""
-        from bert4rec.production.successor import Verdict, judge_successor
-
         kept = self.work / "verdict.json"
         if kept.exists():
-            return Verdict(**json.loads(kept.read_text(encoding="utf-8")))
-        verdict = judge_successor(run, run.dataset, self._in_service)
+            verdict = Verdict(**json.loads(kept.read_text(encoding="utf-8")))
+        else:
+            verdict = judge_successor(run, run.dataset, self.served)
+            self.say(verdict.reason)
         if force and not verdict.accepted:
-            verdict = Verdict(**{**asdict(verdict), "accepted": True, "reason": f"Forced. {verdict.reason}"})
+            verdict = replace(verdict, accepted=True, reason=f"Forced. {verdict.reason}")
         write_text(kept, json.dumps(asdict(verdict), indent=2))
-        self.say(verdict.reason)
         return verdict
 
     def put_into_service(self, run: "Run", *, force: bool) -> Path:
-        target = self._exported
+        target = self.folder / "models" / self.work.name
         if not (target / MODEL).is_file():
             target.parent.mkdir(exist_ok=True)
             run.export(target, force=force)
-        link, next_link = self.folder / CURRENT, self.folder / f".{CURRENT}.next"
+        next_link = self.folder / f".{CURRENT}.next"
         next_link.unlink(missing_ok=True)
         next_link.symlink_to(target.relative_to(self.folder))
-        next_link.replace(link)
+        next_link.replace(self.folder / CURRENT)
         return target
 
-    @property
-    def _in_service(self) -> Path | None:
-        """The model that the link leads to, if there is one."""
-        link = self.folder / CURRENT
-        return link.resolve() if link.exists() else None
-
-    @property
-    def _exported(self) -> Path:
-        return self.folder / "models" / self.work.name
-
-    def finish(self, run: "Run", verdict: "Verdict", exported: Path | None) -> None:
-        """Write down what was done. The log goes: everything in it is in the dataset."""
-        (self.work / "events.parquet").unlink(missing_ok=True)
+    def finish(self, run: "Run", verdict: Verdict, exported: Path | None) -> None:
+        """Write down what was done; of a model that was refused first and forced then, the latter."""
         line = {
             "when": self.work.name,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -272,31 +263,8 @@ class _Steps:
             "metrics": run.metrics["test"],
             "verdict": asdict(verdict),
         }
-        text = json.dumps(line, ensure_ascii=False)
-        history = self.folder / "history.jsonl"
-        before = history.read_text(encoding="utf-8") if history.exists() else ""
-        if f'{{"when": "{self.work.name}"' not in before:
-            write_text(history, before + text)
+        text, history = json.dumps(line, ensure_ascii=False), self.folder / "history.jsonl"
+        before = history.read_text(encoding="utf-8").splitlines() if history.exists() else []
+        others = [each for each in before if json.loads(each)["when"] != self.work.name]
+        write_text(history, "\n".join([*others, text]))
         write_text(self.work / "refresh.json", text)
-
-
-def _is_store(source: str) -> bool:
-    if "://" in source:
-        return True
-    path = Path(source)
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(SQLITE)) == SQLITE
-
-
-def _clear_away(folder: Path, work: Path, keep: int) -> None:
-    """Old models, and what older refreshes were made from: it holds users who have been forgotten since."""
-    for old in (folder / "work").iterdir():
-        if old != work:
-            shutil.rmtree(old)
-    models = sorted((folder / "models").glob("*/"), reverse=True)
-    in_service = (folder / CURRENT).resolve()
-    for old in models[keep:]:
-        if old.resolve() != in_service:
-            shutil.rmtree(old)

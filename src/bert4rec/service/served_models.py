@@ -53,8 +53,8 @@ def check_folder(path: Path) -> None:
     """Refuse a folder that is not an exported model, such as a run, which would need torch."""
     if (path / onnx_engine.MANIFEST).is_file():
         read_manifest(path, onnx_engine.MANIFEST, kind="model", schema=onnx_engine.SCHEMA)
-    elif (path / "model" / onnx_engine.MANIFEST).is_file():
-        raise NotFoundError(f"{path} is not an exported model, but {path / 'model'} is: pass that folder.")
+    elif inside := [name for name in ("model", "current") if (path / name / onnx_engine.MANIFEST).is_file()]:
+        raise NotFoundError(f"{path} is not an exported model, but {path / inside[0]} is: pass that folder.")
     elif (path / "run.json").is_file() or (path / "config.json").is_file():
         raise UsageError(
             f"{path} is a training run; the service requires an exported model. Create one with `run.export()`."

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bert4rec.artefact import behind_links
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import DataError, UsageError
+from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.progress import ProgressCallback
 from bert4rec.store.events import Action, Event, HistoryStore, StoreError, open_store
 
@@ -42,12 +42,12 @@ def import_into(address: str, dataset: Dataset, progress: ProgressCallback | Non
 
 @contextmanager
 def opened(address: str) -> Iterator[HistoryStore]:
-    """The store that an address names, for a command: what keeps it from working is an error of ours."""
+    """The store that an address names, for a command. What keeps it from working may be over soon: exit code 1."""
     store = open_store(address)
     try:
         yield store
     except StoreError as error:
-        raise DataError(f"`store`: {error}.") from error
+        raise Bert4RecError(f"The store does not work: {error}.") from error
     finally:
         store.close()
 

@@ -1,7 +1,7 @@
 """`bert4rec refresh`: the next model, every night."""
 
+import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,8 @@ from bert4rec.cli.process import StopSwitch
 from bert4rec.cli.train_command import LiveLine
 from bert4rec.data.dataset import Repeats
 from bert4rec.production.refresh import CURRENT, refresh
+from bert4rec.production.request import is_store
+from bert4rec.store.upkeep import address_of
 
 NOT_IN_SERVICE = 5
 """The exit code if the new model is worse than the one in service."""
@@ -22,6 +24,9 @@ def refresh_command(
     source: str,
     *,
     output: Annotated[Path, Parameter(alias="-o")],
+    user_col: str | None = None,
+    item_col: str | None = None,
+    time_col: str | None = None,
     items: Path | None = None,
     since: str | None = None,
     min_user_actions: int = 5,
@@ -51,6 +56,12 @@ def refresh_command(
         A history store (history.db or postgresql://…), or a log as `bert4rec prepare` reads it.
     output
         Folder for models and what they are made from.
+    user_col
+        Column of the user, in a log. Columns are guessed from usual names.
+    item_col
+        Column of the item, in a log.
+    time_col
+        Column of the time, in a log.
     items
         A file with titles and other columns of items. A store knows ids only.
     since
@@ -78,7 +89,8 @@ def refresh_command(
     keep
         How many models to keep, so that you can go back.
     force
-        Put the new model into service even if it is worse or degenerate.
+        Put the new model into service even if it is worse or degenerate, or the one in service cannot be read. One that
+        was just refused is not trained again. A degenerate one is served by `serve --force` only.
     json
         Print the outcome as JSON.
     """
@@ -91,6 +103,9 @@ def refresh_command(
             found = refresh(
                 source,
                 output,
+                user=user_col,
+                item=item_col,
+                time=time_col,
                 items=items,
                 since=since,
                 min_user_actions=min_user_actions,
@@ -113,8 +128,16 @@ def refresh_command(
             say(last_words())
             raise
     if json:
-        print_json(asdict(found))
+        print_json(found.as_dict())
     if found.model is None:
         complain("The new model was not put into service. To do so all the same, use --force.")
         sys.exit(NOT_IN_SERVICE)
-    say(f"In service: {found.model}. Serve it with: {this_command()} serve {output / CURRENT} --watch")
+    say(
+        f"In service: {found.model}. Serve it with:\n  {this_command()} {shlex.join(_serving(source, output))}"
+    )
+
+
+def _serving(source: str, output: Path) -> list[str]:
+    """The command that serves the model, beside the store that it was made from; an address may hold a password."""
+    store = [] if "://" in source or not is_store(source) else ["--store", address_of(source)]
+    return ["serve", str(output / CURRENT), "--watch", *store]

@@ -82,10 +82,17 @@ def import_(store: str, dataset: Path) -> None:
     from bert4rec.store.transfer import import_into
     from bert4rec.store.upkeep import address_of
 
+    opened = Dataset.open(dataset)
     with progress("Importing", "actions") as report:
-        added, found = import_into(address_of(store), Dataset.open(dataset), report)
+        added, found = import_into(address_of(store), opened, report)
     known = f"; {count(found - added, 'action')} were there already" if added < found else ""
     say(f"Added {count(added, 'action')}{known}.")
+    filters = opened.manifest.get("filters", {})
+    if (fewest := max(filters.get("min_user_actions", 0), filters.get("k_core", 0))) > 1:
+        warn(
+            f"Users with fewer than {fewest} actions are not in this dataset, so the service will not know them. To "
+            "import everybody, prepare the log with --min-user-actions 1."
+        )
 
 
 @app.command

@@ -92,8 +92,8 @@ def conditions_of(where: object, kinds: Mapping[str, Kind]) -> tuple[Condition, 
 def _unknown(name: object, kinds: Mapping[str, Kind]) -> str:
     if not kinds:
         return (
-            f"unknown attribute {shortened(name)}: the model has none. They come from `prepare(items=...)`, and an "
-            "older model has to be exported again."
+            f"unknown attribute {shortened(name)}: the model has none. They come from `items` of `prepare()` and "
+            "`refresh()`; a model of an earlier version has to be exported again."
         )
     return f"unknown attribute {shortened(name)}. Known: {', '.join(kinds)}."
 
