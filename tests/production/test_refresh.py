@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,9 @@ from bert4rec.artefact import held
 from bert4rec.cli import app
 from bert4rec.cli.production.refresh_command import NOT_IN_SERVICE
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import UsageError
+from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 from bert4rec.production.refresh import CURRENT, refresh
+from bert4rec.store.transfer import opened
 from tests.production.shop import SET, SHORT, add, fashion, open_shop, store_of
 from tests.service.servers import BERT4REC, PATIENCE
 
@@ -66,8 +69,15 @@ def test_a_model_that_is_worse_is_not_put_into_service_unless_forced(
     assert verdict["new"] < verdict["in_service"]
     assert verdict["high"] < 0, "beyond chance"
     assert 0 < verdict["users"] <= 120, "those who did something new since"
-    app(["refresh", str(store), "-o", str(folder), *never_learns, "--force"], result_action="return_value")
+    [work] = (folder / "work").iterdir()
+    trained = (work / "run" / "run.json").stat().st_mtime_ns
+    forced = ["refresh", str(store), "-o", str(folder), *never_learns, "--force", "--json"]
+    app(forced, result_action="return_value")
     assert version_in_service(folder) != good
+    assert (work / "run" / "run.json").stat().st_mtime_ns == trained, "not trained again"
+    [_, line] = lines_of(folder)
+    assert line["model"] == version_in_service(folder)
+    assert json.loads(capsys.readouterr().out)["verdict"]["reason"].startswith("Forced. ")
 
 
 def until_there(path: Callable[[], list[Path]], process: subprocess.Popen[bytes]) -> None:
@@ -121,9 +131,8 @@ def test_with_other_settings_it_begins_anew(store: Path, tmp_path: Path) -> None
     with pytest.raises(KeyboardInterrupt):
         refresh(store, folder, settings=SHORT, should_stop=lambda: next(stops))
     [first] = (folder / "work").iterdir()
-    first.rename(first.with_name("20200101T000000Z"))
     found = refresh(store, folder, settings={**SHORT, "training.steps": 30})
-    assert found.when != "20200101T000000Z"
+    assert found.when != first.name
     assert [each.name for each in (folder / "work").iterdir()] == [found.when], (
         "what the first had made is gone"
     )
@@ -135,9 +144,12 @@ def test_only_the_newest_models_are_kept_and_the_one_in_service(store: Path, tmp
     first = refresh(store, folder, settings=tiny, keep=1)
     assert first.model
     for number in range(3):
-        (folder / "models" / f"2020010{number}T000000Z").mkdir()
+        shutil.copytree(first.model, folder / "models" / f"2020010{number}T000000Z")
+    (folder / "models" / "thesis").mkdir()
+    (folder / "work" / "notes.txt").touch()
     second = refresh(store, folder, settings={**tiny, "training.steps": 3}, keep=2, force=True)
-    assert sorted((folder / "models").iterdir()) == [first.model, second.model]
+    assert sorted((folder / "models").iterdir()) == [first.model, second.model, folder / "models" / "thesis"]
+    assert (folder / "work" / "notes.txt").exists(), "what is not ours stays"
     assert (folder / CURRENT).resolve() == second.model
     assert not list(folder.glob("work/*/events.parquet")), "a copy of everybody's events is not left behind"
 
@@ -185,3 +197,86 @@ def test_a_folder_in_place_of_the_link_is_refused(store: Path, tmp_path: Path) -
     (tmp_path / "production" / CURRENT).mkdir(parents=True)
     with pytest.raises(UsageError, match="is not a link"):
         refresh(store, tmp_path / "production")
+
+
+def test_where_nobody_acted_since_a_model_that_lost_much_is_refused(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "production"
+    refresh(store, folder, settings=SHORT)
+    good = version_in_service(folder)
+    found = refresh(store, folder, settings={**SHORT, "training.learning_rate": 1e-9})
+    assert found.model is None
+    assert found.verdict.users == 0
+    assert found.verdict.low is None, "not the same users, so no interval"
+    assert version_in_service(folder) == good
+    assert found.as_dict() == json.loads(json.dumps(found.as_dict()))
+
+
+def test_what_fails_before_training_leaves_nothing_to_go_on_with(shop: Dataset, tmp_path: Path) -> None:
+    """Today's log must not be that of the first try."""
+    store, folder = tmp_path / "history.db", tmp_path / "production"
+    with opened(f"sqlite:///{store}"):
+        pass
+    with pytest.raises(Bert4RecError, match="no actions"):
+        refresh(store, folder, settings=SHORT)
+    assert not list(folder.rglob("*.parquet"))
+    store_of(shop, store)
+    assert refresh(store, folder, settings=SHORT).model
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"model": "bert5rec"}, "bert5rec"),
+        ({"model": "bpr-mf"}, "cannot be exported"),
+        ({"minutes": 0}, "`minutes`"),
+        ({"since": "yesterday"}, "not a date"),
+        ({"since": "999999999y"}, "before the first date"),
+        ({"items": "catlog.csv"}, "catlog.csv does not exist"),
+        ({"keep": 0}, "`keep`"),
+        ({"user": "buyer"}, "columns of a log"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_read(
+    store: Path, tmp_path: Path, option: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Bert4RecError, match=message):
+        refresh(store, tmp_path / "production", **option)
+    assert not (tmp_path / "production").exists()
+
+
+def test_a_wrong_address_makes_no_store_and_a_password_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"typo\.db does not exist"):
+        refresh(f"sqlite:///{tmp_path}/typo.db", tmp_path / "production")
+    assert not (tmp_path / "typo.db").exists()
+    with pytest.raises(UsageError, match="two slashes") as refused:
+        refresh("postgresql:/ann:secret@host/shop", tmp_path / "production")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_model_in_service_that_cannot_be_read_is_told_before_training(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "production"
+    tiny = {**SHORT, "training.steps": 2, "training.validate_every": 1}
+    first = refresh(store, folder, settings=tiny, force=True)
+    assert first.model
+    (first.model / "bias.npy").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="The model in service cannot be read"):
+        refresh(store, folder, settings={**tiny, "training.steps": 3})
+    assert [each.name for each in (folder / "work").iterdir()] == [first.when]
+    assert refresh(store, folder, settings={**tiny, "training.steps": 3}, force=True).model
+
+
+def test_a_folder_of_something_else_is_refused(store: Path, shop: Dataset) -> None:
+    with pytest.raises(UsageError, match="is a dataset"):
+        refresh(store, shop.folder)
+
+
+def test_it_says_what_the_next_model_will_not_know_of_items(
+    shop: Dataset, store: Path, tmp_path: Path
+) -> None:
+    folder, said = tmp_path / "production", list[str]()
+    tiny = {**SHORT, "training.steps": 2, "training.validate_every": 1}
+    items = tmp_path / "items.csv"
+    items.write_text(f"item_id,title,price\n{shop.items()['id'][0]},A lamp,12\n")
+    refresh(store, folder, items=items, settings=tiny, force=True)
+    refresh(store, folder, settings=tiny, force=True, say=said.append)
+    assert any("title, price" in each for each in said)
