@@ -275,7 +275,7 @@ OPEN: dict[str, Callable[[Path], object]] = {
     "dataset/dataset.json": lambda folder: stats_command(folder, json=True),
     "bert4rec/run.json": lambda folder: load(folder).recommend([1006]),
     "bert4rec/config.json": Run.open,
-    "model/model.json": lambda folder: load(folder).recommend([1006]),
+    "model/model.json": lambda folder: load(folder, force=True).recommend([1006]),
 }
 """Manifest → what somebody does with its folder."""
 

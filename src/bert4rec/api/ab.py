@@ -78,8 +78,8 @@ def ab(store: str, *, since: str | None = None, kind: str = CLICK) -> ABTest:
         found = read_test(history, kind, 0 if since is None else parse_moment(since))
     if found is None:
         raise NotFoundError(
-            "No test is in this store: nothing was recommended by two models or more. Serve them side by side with "
-            "`bert4rec serve champion=model-a challenger=model-b --split 90:10`."
+            "No test is in this store: nothing was recommended by two models or more. Serve two side by side first, "
+            "each to its share of the users (`split`)."
         )
     shares = {name: int(share) for name, _, share in (each.partition("=") for each in found.test.split(":"))}
     users = {name: _users(found, name) for name in shares}

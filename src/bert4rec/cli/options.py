@@ -68,6 +68,7 @@ _WRITES = {
     "refit": ("new run", "final-run"),
     "tune": ("search", "search"),
     "export": ("model", "model"),
+    "refresh": ("models", "production"),
 }
 """Command → what it writes, and what the folder may be called."""
 _SETTING_OF = {

@@ -58,9 +58,7 @@ class Request:
             if any(self.columns.values()):
                 raise UsageError("`user`, `item` and `time` are columns of a log; a store has its own.")
         elif not Path(self.source).exists():
-            raise NotFoundError(
-                f"{self.source} does not exist; expected a history store, as `bert4rec store import` makes, or a log."
-            )
+            raise NotFoundError(f"{self.source} does not exist; expected a history store or a log.")
         if self.items is not None and not Path(self.items).is_file():
             raise NotFoundError(f"`items`: {self.items} does not exist.")
         _ = self.after
