@@ -1,7 +1,7 @@
 """The next model, from what users did until now: log, dataset, training, verdict, export, and the switch.
 
 FOLDER/
-  current          a link to the model in service, for `bert4rec serve FOLDER/current --watch`
+  current          a link to the model in service, which a service that watches it follows
   models/WHEN/     exported models: the newest few
   work/WHEN/       what the newest refresh made: dataset, run, verdict
   history.jsonl    a line for each finished refresh
