@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "service": {*DATA, "recommend", "store"},
     "tuning": {*LEARNING, "training", "budget"},
     "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "store", "service"},
-    "production": {*LEARNING, "training", "recommend", "store", "api"},
+    "production": {*LEARNING, "training", "recommend", "export", "store", "api"},
     "automatic": {*LEARNING, "pages", "training", "budget", "api"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
     "paper": {*LEARNING, "pages", "sources", "world", "training", "api"},

@@ -25,7 +25,7 @@ from bert4rec.data.dataset import MANIFEST as DATASET
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.extras import require_exporters, require_torch
-from bert4rec.production.request import Request, begin, clear_models, unfinished
+from bert4rec.production.refresh_request import Request, begin, clear_models, unfinished
 from bert4rec.production.successor import Verdict, judge_successor
 from bert4rec.recommend.onnx_engine import MANIFEST as MODEL
 from bert4rec.recommend.recommender import Recommender

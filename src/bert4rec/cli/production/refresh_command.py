@@ -13,7 +13,7 @@ from bert4rec.cli.process import StopSwitch
 from bert4rec.cli.train_command import LiveLine
 from bert4rec.data.dataset import Repeats
 from bert4rec.production.refresh import CURRENT, refresh
-from bert4rec.production.request import is_store
+from bert4rec.production.refresh_request import is_store
 from bert4rec.store.upkeep import address_of
 
 NOT_IN_SERVICE = 5
