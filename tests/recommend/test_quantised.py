@@ -153,6 +153,25 @@ def test_few_items_are_scored_exactly() -> None:
     assert max(pair.scored) < 1000
 
 
+def test_a_filter_or_hidden_items_do_not_make_the_search_give_up() -> None:
+    rng = np.random.default_rng(1)
+    queries = rng.standard_normal((30, 64)).astype(np.float32)
+    pair = Pair(rng.standard_normal((40_000, 64)), rng.standard_normal(40_000), queries)
+    everybody, nothing = (Histories.from_lists(lists) for lists in ([[row] for row in range(30)], [[]] * 30))
+    best, _ = pair.plain.top(everybody, nothing, 10)
+    hidden, third = np.unique(best), Subset(lambda: np.arange(40_000) % 3 == 0)
+    gave_up = []
+    for numbers, subset in ((hidden[:0], third), (hidden, None), (hidden, third)):
+        quantised, plain = pair.quantised.without(numbers), pair.plain.without(numbers)
+        assert quantised._search
+        found = list(quantised._search.top(queries, nothing, 10, subset))
+        gave_up.append(sum(each is None for each in found))
+        expected, _ = plain.top(everybody, nothing, 10, subset)
+        for each, row in zip(found, expected.tolist(), strict=True):
+            assert each is None or each[0].tolist() == row
+    assert gave_up == [0, 0, 0]
+
+
 def test_no_item_scores_higher_than_the_bound_of_its_block() -> None:
     rng = np.random.default_rng(1)
     for kind in KINDS:

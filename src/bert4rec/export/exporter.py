@@ -65,7 +65,8 @@ def export_run(
     model, items = run.load_model("final", torch.device("cpu")), run.path / "items.parquet"
     catalogue = Catalogue.read_table(items)
     if not force:
-        refuse_degenerate(TorchEngine(model, Placement(torch.device("cpu"), None)), catalogue.counts)
+        engine = TorchEngine(model, Placement(torch.device("cpu"), None), run.untrained)
+        refuse_degenerate(engine, catalogue.counts)
     export_model(
         model,
         catalogue,

@@ -41,6 +41,8 @@ class Question:
     """The same, by a filter."""
     diversity: float = 0.0
     """From 0, by score alone, to 1."""
+    even_hidden: bool = False
+    """Whether items that a service hides may be among the answer, because they are named."""
 
     @property
     def candidates(self) -> Numbers | None:
@@ -48,9 +50,6 @@ class Question:
         if self.subset is None:
             return self.allow
         return self.subset.numbers if self.allow is None else self.allow[self.subset.mask[self.allow - 1]]
-
-    even_hidden: bool = False
-    """Whether items that a service hides may be among the answer, because they are named."""
 
 
 @dataclass(

@@ -4,13 +4,14 @@ A request reads every item's vector once, and memory is what it waits for. So a 
 reads vectors of 8-bit numbers, a quarter as much, and says for each block of items how high one of them can score *at
 most*: the best score by whole numbers, and the most by which that can be wrong. Then exact scores decide:
 
-1. Score the blocks that look best. The k-th best score found is a floor: the true k-th best is no lower.
+1. Score the blocks that look best. The k-th best score found is a floor: the true k-th best is no lower. Where it
+   leaves too many blocks, because what looked best is hidden or filtered out, look once more, at several times as many.
 2. Score every block whose bound reaches the floor. No item of the others can be among the k best: that is proven,
    not likely.
 
 The bound of a block holds for some of its items as for all, so filters are proven in the same way.
 
-Where the bounds leave too many blocks, nothing is found here, and all items are scored. So the answers are always
+Where the bounds still leave too many blocks, nothing is found here, and all items are scored. So the answers are always
 those of a plain search, in the same order, with the same scores.
 """
 
@@ -32,6 +33,8 @@ _LARGEST_WHOLE, _ZERO_POINT = 127, 128
 _QUERIES_AT_ONCE = 8
 _MOST_SCORED = 1 / 8
 """The share of the catalogue above which a plain search takes less time."""
+_MORE = 8
+"""How many times as many blocks a second look is at."""
 _SMALLEST, _LARGEST = 1e-10, 1e10
 """The largest number of a query lies between them, or products might be too small or too large for bounds to hold."""
 
@@ -75,7 +78,7 @@ class QuantisedSearch:
             bounds, best = self._bounds(queries[rows], look_best)
             if len(without):
                 bounds[:, without] = -np.inf
-                best = np.argpartition(-bounds, look_best - 1, axis=1)[:, :look_best]
+                best = _highest(bounds, look_best)
             for query, *found in zip(queries[rows, None], bounds, best, struck_out, strict=True):
                 yield self._settle(query, *found, k=k, subset=subset)
 
@@ -106,9 +109,14 @@ class QuantisedSearch:
         k: int,
         subset: Subset | None,
     ) -> tuple[Numbers, Scores] | None:
-        _, scores = self._exact_top(query, self._places(np.sort(best)), excluded, k, subset)
-        floor = scores[0, -1]
-        blocks = np.flatnonzero(~(bounds < floor))  # a bound that is not a number proves nothing
+        def left(looked_at: Places) -> Places:
+            """The blocks that may hold one of the k best, after an exact look at some."""
+            _, scores = self._exact_top(query, self._places(np.sort(looked_at)), excluded, k, subset)
+            return np.flatnonzero(~(bounds < scores[0, -1]))  # a bound that is not a number proves nothing
+
+        blocks = left(best)
+        if len(blocks) > self._most_blocks > len(best):
+            blocks = left(_highest(bounds, min(_MORE * len(best), self._most_blocks)))
         if len(blocks) > self._most_blocks:
             return None
         numbers, scores = self._exact_top(query, self._places(blocks), excluded, k, subset)
@@ -118,6 +126,11 @@ class QuantisedSearch:
         """Of all items in these blocks."""
         places = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()
         return places[: np.searchsorted(places, self._num_items)]
+
+
+def _highest(bounds: NDArray[np.float32], count: int) -> Places:
+    """The places of so many highest bounds, of each row."""
+    return np.argpartition(-bounds, count - 1, axis=-1)[..., :count]
 
 
 def _limits(rows: Histories) -> Iterator[tuple[int, int]]:

@@ -3,16 +3,19 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from bert4rec.api.runs import load
 from bert4rec.artefact import write_manifest
 from bert4rec.data.histories import Histories
+from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.degenerate import HISTORIES, refuse_degenerate, sample_histories
@@ -115,6 +118,11 @@ def collapsed_run(make_dataset: MakeDataset, tmp_path: Path) -> Run:
         if tensor.ndim == 1 and "norm" in name and name.endswith("weight"):
             tensor.zero_()
     save_tensors(run.path / "model.safetensors", weights)
+    return reopened(run)
+
+
+def reopened(run: Run) -> Run:
+    """After its files were changed."""
     write_manifest(run.path, MANIFEST, {"format": "bert4rec run", "schema": SCHEMA})
     return Run.open(run.path)
 
@@ -126,6 +134,23 @@ def test_a_collapsed_run_is_exported_by_force_alone(collapsed_run: Run, tmp_path
     collapsed_run.export(tmp_path / "model", force=True)
     with pytest.raises(DataError, match="same order"):
         load(tmp_path / "model")
+
+
+def test_items_that_a_run_was_never_trained_on_are_not_judged(
+    make_dataset: MakeDataset, tmp_path: Path
+) -> None:
+    """They would be the best for everybody; but nobody gets them, and so export and load see nothing wrong."""
+    run = untrained_run(make_dataset(random_histories(items=40)), tmp_path / "run")
+    never_trained = list(range(31, 41))
+    weights, _ = load_tensors(run.path / "model.safetensors")
+    weights["item_bias"][-10:] += torch.linspace(1e4, 2e4, 10)
+    save_tensors(run.path / "model.safetensors", weights)
+    with pytest.raises(DataError, match="same order"):
+        reopened(run).export(tmp_path / "refused")
+    trained = Trained("bert4rec", "refit", until=None, actions=300, users=30, items=30, metrics={})
+    result = {"seen": {"trained": asdict(trained), "untrained": never_trained}}
+    (run.path / "result.json").write_text(json.dumps(result))
+    assert load(reopened(run).export(tmp_path / "model")).recommend(["item-1"]).items
 
 
 def test_a_run_can_be_looked_at_and_is_not_forced(collapsed_run: Run) -> None:

@@ -1,5 +1,6 @@
 """Lists whose items differ: by hand, and by what they are meant to do."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from bert4rec.data.histories import Histories
 from bert4rec.errors import UsageError
+from bert4rec.recommend.bulk import ANSWERS_PER_PART, USERS_PER_PART
 from bert4rec.recommend.recommender import Recommendation, Recommender
 from bert4rec.recommend.rules.diversity import diversify, pool_size
 from tests.conftest import NUM_ITEMS, MakeDataset
@@ -61,6 +63,27 @@ def test_many_pools_at_once_give_what_each_gives_alone_and_every_item_once(
         assert alone[0].tolist() == found[row].tolist()
         assert len(set(alone[0].tolist())) == min(k, 10)
         assert found[row, 0] == numbers[row, 0]
+
+
+def test_a_pool_is_five_times_the_list_but_bounded() -> None:
+    assert [pool_size(k) for k in (1, 10, 20, 100, 400, 500, 3000)] == [50, 50, 100, 500, 500, 500, 3000]
+
+
+def test_in_bulk_the_pools_of_a_part_take_no_more_than_the_longest_answers_may() -> None:
+    for k in range(1, 2000):
+        assert pool_size(k) * min(USERS_PER_PART, ANSWERS_PER_PART // k) <= ANSWERS_PER_PART
+
+
+def test_of_many_large_pools_few_vectors_are_in_memory_at_a_time() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((1000, 64)).astype(np.float32)
+    numbers = np.stack([rng.permutation(1000)[:500] + 1 for _ in range(256)]).astype(np.int32)
+    scores = -np.sort(-rng.standard_normal((256, 500)).astype(np.float32))
+    tracemalloc.start()
+    diversify(numbers, scores, rows, 3, 0.5)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < numbers.size * rows.shape[1] * rows.itemsize / 2
 
 
 def mean_cosine(recommender: Recommender, found: Recommendation) -> float:

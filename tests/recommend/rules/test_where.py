@@ -165,6 +165,25 @@ def test_equal_filters_are_looked_up_once(goods: Attributes) -> None:
     assert filters.subset({}) is None is filters.subset(None)
 
 
+def test_a_thousand_filters_are_kept_and_none_that_is_long(goods: Attributes) -> None:
+    filters = Filters(goods, NUM_GOODS)
+
+    def is_kept(where: dict[str, object]) -> bool:
+        return filters.subset(where) is filters.subset(where)
+
+    assert is_kept({"stock": list(range(31)), "price": {"<": 5}})
+    assert not is_kept({"stock": list(range(32)), "price": {"<": 5}})
+    assert is_kept({"category": "t" * 2000})
+    assert not is_kept({"category": ["t" * 2000, "c" * 2000]})
+    first = filters.subset({"price": {"<": -1}})
+    for price in range(1023):
+        filters.subset({"price": {"<": price}})
+    assert filters.subset({"price": {"<": -1}}) is first
+    for price in range(1024):
+        filters.subset({"price": {"<": price}})
+    assert filters.subset({"price": {"<": -1}}) is not first
+
+
 def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     attributes_of_goods(tmp_path).write(tmp_path / "attributes.npz")
     whole = (tmp_path / "attributes.npz").read_bytes()

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 
 from bert4rec.recommend.engine import Numbers, Scores, by_rows
 
-_ROWS_AT_ONCE = 2**8
+_NUMBERS_AT_ONCE = 2**20
+"""How much of the items' vectors is compared at a time: what the caches of a processor hold."""
+_LARGEST_POOL = 500
+"""Unless more items are asked for. The work grows with the pool and with k, and others wait for it."""
 
 
 def pool_size(k: int) -> int:
     """Among how many of the best items a list of k is chosen."""
-    return max(5 * k, 50)
+    return max(k, min(max(5 * k, 50), _LARGEST_POOL))
 
 
 def diversify(
@@ -32,7 +35,8 @@ def diversify(
         np.empty((len(numbers), k), np.int32),
         np.empty((len(numbers), k), np.float32),
     )
-    for some in by_rows(len(numbers), _ROWS_AT_ONCE):
+    rows_at_once = max(1, _NUMBERS_AT_ONCE // (numbers.shape[1] * rows.shape[1]))
+    for some in by_rows(len(numbers), rows_at_once):
         order = _order(rows[numbers[some] - 1], scores[some], k, diversity)
         chosen_numbers[some] = np.take_along_axis(numbers[some], order, axis=1)
         chosen_scores[some] = np.take_along_axis(scores[some], order, axis=1)

@@ -37,8 +37,11 @@ _HOLDS: dict[Kind, str] = {
 _WRITTEN = re.compile(r"\s*(.+?)\s*(<=|>=|!=|=|<|>)(.*)", re.DOTALL)
 _LARGEST = 2**1023
 """As a float."""
-_FEWEST_KEPT, _MOST_KEPT = 16, 2**23
-"""Filters that are kept: so many, or for so many items in all. About 40 MB; 80 MB for a million items."""
+_FEWEST_KEPT, _MOST_KEPT, _ITEMS_KEPT = 16, 2**10, 2**23
+"""Filters that are kept: between so few and so many, by how often the items go into the last number. An item takes 5
+bytes of each: about 40 MB in all, 80 MB for a million items."""
+_MOST_VALUES, _MOST_LETTERS = 32, 2**11
+"""Of a filter that is kept, so that what was asked takes less memory than what was found: at most 10 MB in all."""
 
 
 class Condition(NamedTuple):
@@ -51,22 +54,30 @@ class Condition(NamedTuple):
 
 
 class Filters:
-    """From what `where` says to the items that fulfil it. The same filter gives the same object for a while."""
+    """From what `where` says to the items that fulfil it. A short filter gives the same object for a while."""
 
     def __init__(self, attributes: Attributes, num_items: int) -> None:
         self.attributes = attributes
-        size = max(_FEWEST_KEPT, _MOST_KEPT // max(1, num_items))
-        self._subset_of = lru_cache(size)(self._new_subset)
+        size = min(max(_FEWEST_KEPT, _ITEMS_KEPT // max(1, num_items)), _MOST_KEPT)
+        self._kept_subset = lru_cache(size)(self._new_subset)
 
     def subset(self, where: object) -> Subset | None:
         """None if nothing is asked for."""
         if where is None:
             return None
         conditions = conditions_of(where, self.attributes.kinds)
-        return self._subset_of(conditions) if conditions else None
+        if not conditions:
+            return None
+        return self._kept_subset(conditions) if _is_short(conditions) else self._new_subset(conditions)
 
     def _new_subset(self, conditions: tuple[Condition, ...]) -> Subset:
         return Subset(lambda: fulfilling(conditions, self.attributes))
+
+
+def _is_short(conditions: Sequence[Condition]) -> bool:
+    values = [value for condition in conditions for value in condition.values]
+    letters = sum(len(value) for value in values if isinstance(value, str))
+    return len(values) <= _MOST_VALUES and letters <= _MOST_LETTERS
 
 
 def conditions_of(where: object, kinds: Mapping[str, Kind]) -> tuple[Condition, ...]:
