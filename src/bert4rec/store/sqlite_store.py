@@ -156,10 +156,8 @@ class SQLiteHistory:
                 raise DataError(
                     f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
-            for statement in (
-                *FEEDBACK_SCHEMA.split(";"),
-                *TABLES,
-            ):  # tables that earlier versions do not look at
+            # Tables that earlier versions do not look at.
+            for statement in (*FEEDBACK_SCHEMA.split(";"), *TABLES):
                 connection.execute(statement)
 
     def _damaged(self, damage: str) -> DataError:
