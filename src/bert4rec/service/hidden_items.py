@@ -9,7 +9,7 @@ The docstrings of the operations are their descriptions in the OpenAPI document.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -156,15 +156,9 @@ class HiddenItems:
     async def hidden(self, request: api.HiddenRequest) -> Response:
         """Hidden items, the latest to begin first: also those whose time is over or has not come yet."""
         await self._catch_up()
-        return Response(
-            _parts(
-                self._table.hidings(),
-                request.limit,
-                self._versions.current.recommender.catalogue,
-                self._clock(),
-            ),
-            headers=NO_STORE,
-        )
+        listed = self._table.hidings(request.limit)
+        catalogue = self._versions.current.recommender.catalogue
+        return Response(_parts(len(self._table), listed, catalogue, self._clock()), headers=NO_STORE)
 
     async def _change(self, call: Callable[[], Result]) -> Result:
         def change() -> Result:
@@ -175,14 +169,11 @@ class HiddenItems:
         return await self._events.change("write", change)
 
 
-def _parts(
-    hidings: Sequence[Hiding], limit: int | None, catalogue: Catalogue, moment: int
-) -> Iterator[bytes]:
+def _parts(total: int, hidings: Iterator[Hiding], catalogue: Catalogue, moment: int) -> Iterator[bytes]:
     """A list that may be long, made as it is read."""
-    yield b'{"total":%d,"items":[' % len(hidings)
-    left = islice(hidings, limit)
+    yield b'{"total":%d,"items":[' % total
     comma = b""
-    while some := [_as_sent(each, catalogue, moment) for each in islice(left, ITEMS_AT_ONCE)]:
+    while some := [_as_sent(each, catalogue, moment) for each in islice(hidings, ITEMS_AT_ONCE)]:
         yield comma + to_json(some)[1:-1]
         comma = b","
     yield b"]}"

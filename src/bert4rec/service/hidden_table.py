@@ -1,6 +1,6 @@
 """The list of hidden items as a worker has it in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import count
 from threading import Lock
 
@@ -16,7 +16,7 @@ NEVER = np.iinfo(np.int64).max
 
 class HiddenTable:
     """Every item has a place, which it keeps. So a change costs no more than there is to change, however long the list
-    is."""
+    is. When most places are of items that were shown again, the others get new ones."""
 
     def __init__(self) -> None:
         self.version = -1
@@ -27,6 +27,12 @@ class HiddenTable:
         """Of the item at each place. Another list where places have another meaning."""
         self._places: dict[str, int] = {}
         self._begin = self._end = np.empty(0, np.int64)
+        self._order: NDArray[np.intp] | None = None
+        """The places of what is listed, the latest to begin first; None if it is not known."""
+
+    def __len__(self) -> int:
+        """How many items are listed."""
+        return int(np.count_nonzero(self._begin != NEVER))
 
     def take(self, read: HidingsRead) -> None:
         """What was read from the store."""
@@ -42,7 +48,16 @@ class HiddenTable:
         self._end[places] = [NEVER if each.end is None else each.end for each in read.hidings]
         shown = [self._places[each] for each in read.shown if each in self._places]
         self._begin[shown] = self._end[shown] = NEVER
+        self._order = None
+        if 2 * len(self) < len(self.ids):
+            self._drop_shown()
         self.version = read.version
+
+    def _drop_shown(self) -> None:
+        listed = np.flatnonzero(self._begin != NEVER)
+        self.ids = [self.ids[place] for place in listed]
+        self._places = dict(zip(self.ids, count(), strict=False))
+        self._begin, self._end = self._begin[listed], self._end[listed]
 
     def in_force(self, moment: int) -> NDArray[np.bool_]:
         """Whether the item at each place is hidden."""
@@ -53,12 +68,25 @@ class HiddenTable:
         dates = np.concatenate([self._begin, self._end])
         return int(dates[dates > moment].min(initial=NEVER))
 
-    def hidings(self) -> Sequence[Hiding]:
-        """The list, the latest to begin first."""
-        ends = (None if end == NEVER else end for end in self._end.tolist())
-        all_places = map(Hiding, self.ids, self._begin.tolist(), ends)
-        listed = [each for each in all_places if each.begin != NEVER]
-        return sorted(listed, key=lambda each: (-each.begin, each.item_id))
+    def hidings(self, limit: int | None = None) -> Iterator[Hiding]:
+        """The list as it is now, the latest to begin first, made as it is read."""
+        if self._order is None:
+            self._order = self._in_order()
+        places = self._order[:limit]
+        begins, ends = self._begin[places].tolist(), self._end[places].tolist()
+        ids = map(self.ids.__getitem__, places.tolist())
+        return map(Hiding, ids, begins, (None if end == NEVER else end for end in ends))
+
+    def _in_order(self) -> NDArray[np.intp]:
+        listed = np.flatnonzero(self._begin != NEVER)
+        order = listed[np.argsort(-self._begin[listed], kind="stable")]
+        # By their ids where many begin at once: to compare texts takes longest, so only there.
+        first = np.flatnonzero(np.diff(self._begin[order], prepend=NEVER))
+        after = np.append(first[1:], len(order))
+        for group in np.flatnonzero(after - first > 1):
+            tied = slice(first[group], after[group])
+            order[tied] = sorted(order[tied].tolist(), key=self.ids.__getitem__)
+        return order
 
 
 class KnownNumbers:
