@@ -209,6 +209,24 @@ def test_ids_that_are_numbers_are_hidden_however_they_are_written(
         assert 7 in recommended(client, history=[4])
 
 
+def test_an_item_that_is_listed_by_another_spelling_is_the_same_item(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    settings = settings_for(model, tmp_path)
+    store = open_store(settings.store)
+    store.hide([Hiding("42.0", 1), Hiding("42.00", 2), Hiding("43.0", 3), Hiding("44", 4)])
+    with TestClient(create_app(settings)) as client:
+        assert 42 not in recommended(client, history=[4])
+        hide(client, "42", **{"from": FUTURE})
+        assert 42 in recommended(client, history=[4])
+        assert [each["item_id"] for each in hidden(client)] == [42, 44, 43]
+        assert show(client, "43") == {"item_id": 43, "title": "Film 043", "was_listed": True}
+        assert 43 in recommended(client, history=[4])
+        assert [each["item_id"] for each in hidden(client)] == [42, 44]
+    store.close()
+
+
 def test_other_methods_are_refused_by_the_list_of_those_that_are_allowed(client: TestClient) -> None:
     problem = client.post("/v1/items/i1/hidden", json={})
     assert_problem(problem, 405, "method_not_allowed")

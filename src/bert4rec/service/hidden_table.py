@@ -99,11 +99,19 @@ class KnownNumbers:
 
     def at(self, ids: list[str], is_wanted: NDArray[np.bool_]) -> Numbers:
         """Of the items at some places, those that the model knows."""
+        numbers = self._first(ids, len(is_wanted))[is_wanted]
+        return numbers[numbers > 0]
+
+    def ids_of(self, ids: list[str], number: int) -> list[str]:
+        """All of the ids by which the model knows one item: 42 may be in the list as 42.0 as well."""
+        return [ids[place] for place in np.flatnonzero(self._first(ids, len(ids)) == number)]
+
+    def _first(self, ids: list[str], count: int) -> Numbers:
+        """Of the items at the first places; 0 for what the model does not know."""
         with self._looking_up:
             if ids is not self._ids:
                 self._ids, self._numbers = ids, np.empty(0, np.int32)
-            new = ids[len(self._numbers) : len(is_wanted)]
+            new = ids[len(self._numbers) : count]
             found = [self._catalogue.number_of(each) or 0 for each in new]
             self._numbers = np.append(self._numbers, np.array(found, np.int32))
-            numbers = self._numbers[: len(is_wanted)][is_wanted]
-        return numbers[numbers > 0]
+            return self._numbers[:count]
