@@ -183,6 +183,25 @@ def test_mistakes_are_named_and_hide_nothing(client: TestClient, body: object, m
     assert hidden(client) == []
 
 
+@pytest.mark.parametrize("blank", [" ", " \u2003\xa0"])
+def test_a_blank_id_is_refused_wherever_it_would_be_stored(client: TestClient, blank: str) -> None:
+    answer = client.post("/v1/recommend", json=EVERYTHING).json()["recommendation_id"]
+    refused = {
+        "item_id": client.put(f"/v1/items/{quote(blank)}/hidden"),
+        "events.1.item_id": client.post("/v1/events", json={"events": [event("1"), event("2", item=blank)]}),
+        "feedback.0.item_id": client.post(
+            "/v1/feedback", json={"feedback": [{"recommendation_id": answer, "item_id": blank}]}
+        ),
+    }
+    for field, response in refused.items():
+        problem = assert_problem(response, 422, "invalid_request")
+        assert problem["detail"].startswith(f"{field}: must ")
+        assert problem["detail"].endswith("not be blank" if field == "item_id" else "; not blank")
+    assert hidden(client) == []
+    assert client.get("/v1/users/u1/history").json()["events"] == []
+    assert show(client, quote(blank))["was_listed"] is False
+
+
 def test_a_body_must_be_json_and_say_so(client: TestClient) -> None:
     assert_problem(client.put("/v1/items/i1/hidden", content=b"{}"), 415, "unsupported_media_type")
     headers = {"content-type": "application/json"}
