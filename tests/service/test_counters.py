@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 from typing import get_args
 
@@ -136,6 +137,33 @@ def test_it_is_told_until_when_the_model_was_trained_if_that_is_known(metrics: M
     assert shown(metrics)["bert4rec_model_trained_until_seconds"] == 1769860800.5
     metrics.note_model(datetime.now(UTC), replace(trained, until=None))
     assert math.isnan(shown(metrics)["bert4rec_model_trained_until_seconds"])
+
+
+def test_of_several_models_the_oldest_counts_that_is_known_in_whatever_order(metrics: Metrics) -> None:
+    old, new = (
+        Trained("sasrec", "production", f"2026-01-{day}T00:00:00+00:00", 1, 1, 1, {}) for day in (10, 20)
+    )
+    for order in permutations([("a", old), ("b", None), ("c", new)]):
+        for arm, trained in order:
+            metrics.note_model(datetime.now(UTC), trained, arm)
+        assert shown(metrics)["bert4rec_model_trained_until_seconds"] == 1768003200
+    metrics.note_model(datetime.now(UTC), None, "a")
+    assert shown(metrics)["bert4rec_model_trained_until_seconds"] == 1768867200
+
+
+def test_a_version_is_current_as_long_as_one_arm_serves_it(metrics: Metrics) -> None:
+    def current() -> dict[str, float]:
+        page = shown(metrics)
+        return {name[-1]: page[name] for name in page if name.startswith("bert4rec_model_info")}
+
+    metrics.note_version(("films", "1"), "a")
+    metrics.note_version(("films", "1"), "b")
+    metrics.note_version(("films", "2"), "a")
+    assert current() == {"1": 1, "2": 1}
+    metrics.note_version(("films", "2"), "b")
+    assert current() == {"1": 0, "2": 1}
+    metrics.note_version(("films", "1"), "a")
+    assert current() == {"1": 1, "2": 1}
 
 
 def test_the_page_tells_what_runs_and_since_when() -> None:

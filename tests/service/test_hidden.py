@@ -183,6 +183,25 @@ def test_mistakes_are_named_and_hide_nothing(client: TestClient, body: object, m
     assert hidden(client) == []
 
 
+@pytest.mark.parametrize("blank", [" ", " \u2003\xa0"])
+def test_a_blank_id_is_refused_wherever_it_would_be_stored(client: TestClient, blank: str) -> None:
+    answer = client.post("/v1/recommend", json=EVERYTHING).json()["recommendation_id"]
+    refused = {
+        "item_id": client.put(f"/v1/items/{quote(blank)}/hidden"),
+        "events.1.item_id": client.post("/v1/events", json={"events": [event("1"), event("2", item=blank)]}),
+        "feedback.0.item_id": client.post(
+            "/v1/feedback", json={"feedback": [{"recommendation_id": answer, "item_id": blank}]}
+        ),
+    }
+    for field, response in refused.items():
+        problem = assert_problem(response, 422, "invalid_request")
+        assert problem["detail"].startswith(f"{field}: must ")
+        assert problem["detail"].endswith("not be blank" if field == "item_id" else "; not blank")
+    assert hidden(client) == []
+    assert client.get("/v1/users/u1/history").json()["events"] == []
+    assert show(client, quote(blank))["was_listed"] is False
+
+
 def test_a_body_must_be_json_and_say_so(client: TestClient) -> None:
     assert_problem(client.put("/v1/items/i1/hidden", content=b"{}"), 415, "unsupported_media_type")
     headers = {"content-type": "application/json"}
@@ -207,6 +226,24 @@ def test_ids_that_are_numbers_are_hidden_however_they_are_written(
         assert 7 not in recommended(client, history=[4])
         assert show(client, "7")["was_listed"]
         assert 7 in recommended(client, history=[4])
+
+
+def test_an_item_that_is_listed_by_another_spelling_is_the_same_item(
+    exported_model: Path, tmp_path: Path
+) -> None:
+    model = variant(exported_model, tmp_path / "model", "numbers", whole_numbers=True)
+    settings = settings_for(model, tmp_path)
+    store = open_store(settings.store)
+    store.hide([Hiding("42.0", 1), Hiding("42.00", 2), Hiding("43.0", 3), Hiding("44", 4)])
+    with TestClient(create_app(settings)) as client:
+        assert 42 not in recommended(client, history=[4])
+        hide(client, "42", **{"from": FUTURE})
+        assert 42 in recommended(client, history=[4])
+        assert [each["item_id"] for each in hidden(client)] == [42, 44, 43]
+        assert show(client, "43") == {"item_id": 43, "title": "Film 043", "was_listed": True}
+        assert 43 in recommended(client, history=[4])
+        assert [each["item_id"] for each in hidden(client)] == [42, 44]
+    store.close()
 
 
 def test_other_methods_are_refused_by_the_list_of_those_that_are_allowed(client: TestClient) -> None:

@@ -72,6 +72,8 @@ def test_only_what_has_changed_is_read_again(open_again: Open) -> None:
     for change, hidings, shown in (
         (lambda: other.hide([Hiding("tea", 1)]), [Hiding("tea", 1)], []),
         (lambda: other.hide([Hiding("tea", 2, 3)]), [Hiding("tea", 2, 3)], []),
+        (lambda: store.hide([Hiding("milk", 4)], instead_of=["tea", "mílk"]), [Hiding("milk", 4)], ["tea"]),
+        (lambda: other.hide([Hiding("tea", 3)]), [Hiding("tea", 3)], []),
         (lambda: other.unhide(["tea"]), [], ["tea"]),
         (lambda: store.hide([Hiding("tea", 2)]), [Hiding("tea", 2)], []),
     ):

@@ -9,7 +9,7 @@ The docstrings of the operations are their descriptions in the OpenAPI document.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -80,13 +80,16 @@ class HiddenItems:
         return model
 
     async def _apply(self, model: ServedModel) -> None:
-        known = self._known.setdefault(model, KnownNumbers(model.recommender.catalogue))
+        known = self._known_to(model)
         while model.hides is not self._in_force:
             in_force = self._in_force
             # Elsewhere: to look up a hundred thousand takes some hundredths of a second.
             numbers = await asyncio.to_thread(known.at, self._table.ids, in_force)
             model.visible = without(model.recommender, numbers)
             model.hides = in_force
+
+    def _known_to(self, model: ServedModel) -> KnownNumbers:
+        return self._known.setdefault(model, KnownNumbers(model.recommender.catalogue))
 
     async def _catch_up(self) -> None:
         if self._mark.value != self._seen:
@@ -141,30 +144,38 @@ class HiddenItems:
             message = "must be later than from" if period.begin else "must lie ahead, as from is missing"
             wrong = [{"field": "until", "message": message}]
             raise ProblemError(422, "invalid_request", f"until: {message}", errors=wrong)
-        hiding = Hiding(stored_id(request.item_id, catalogue)[0], begin, end)
-        await self._change(partial(self._events.store.hide, [hiding]))
+        item_id, *others = await self._ids_of(request.item_id)
+        hiding = Hiding(item_id, begin, end)
+        await self._change(partial(self._events.store.hide, [hiding], others))
         return _as_sent(hiding, catalogue, moment)
 
     async def unhide(self, request: api.UnhideRequest) -> Content:
         """Let an item be recommended again. The next request obeys."""
         catalogue = self._versions.current.recommender.catalogue
-        item_id = stored_id(request.item_id, catalogue)[0]
-        ids = list(dict.fromkeys([item_id, request.item_id]))  # it may have been hidden by another spelling
+        ids = await self._ids_of(request.item_id)
         removed = await self._change(partial(self._events.store.unhide, ids))
-        return {**_named(item_id, catalogue), "was_listed": removed > 0}
+        return {**_named(ids[0], catalogue), "was_listed": removed > 0}
 
     async def hidden(self, request: api.HiddenRequest) -> Response:
         """Hidden items, the latest to begin first: also those whose time is over or has not come yet."""
         await self._catch_up()
-        return Response(
-            _parts(
-                self._table.hidings(),
-                request.limit,
-                self._versions.current.recommender.catalogue,
-                self._clock(),
-            ),
-            headers=NO_STORE,
+        listed = self._table.hidings(request.limit)
+        catalogue = self._versions.current.recommender.catalogue
+        return Response(_parts(len(self._table), listed, catalogue, self._clock()), headers=NO_STORE)
+
+    async def _ids_of(self, item_id: str) -> list[str]:
+        """The id by which an item is stored, and the others by which it may be in the list: as it was spelt here, or
+        when another model was served, or by somebody who had no model to ask."""
+        await self._catch_up()
+        model = self._versions.current
+        catalogue = model.recommender.catalogue
+        number = catalogue.number_of(item_id)
+        listed = (
+            []
+            if number is None
+            else await asyncio.to_thread(self._known_to(model).ids_of, self._table.ids, number)
         )
+        return list(dict.fromkeys([stored_id(item_id, catalogue)[0], item_id, *listed]))
 
     async def _change(self, call: Callable[[], Result]) -> Result:
         def change() -> Result:
@@ -175,14 +186,11 @@ class HiddenItems:
         return await self._events.change("write", change)
 
 
-def _parts(
-    hidings: Sequence[Hiding], limit: int | None, catalogue: Catalogue, moment: int
-) -> Iterator[bytes]:
+def _parts(total: int, hidings: Iterator[Hiding], catalogue: Catalogue, moment: int) -> Iterator[bytes]:
     """A list that may be long, made as it is read."""
-    yield b'{"total":%d,"items":[' % len(hidings)
-    left = islice(hidings, limit)
+    yield b'{"total":%d,"items":[' % total
     comma = b""
-    while some := [_as_sent(each, catalogue, moment) for each in islice(left, ITEMS_AT_ONCE)]:
+    while some := [_as_sent(each, catalogue, moment) for each in islice(hidings, ITEMS_AT_ONCE)]:
         yield comma + to_json(some)[1:-1]
         comma = b","
     yield b"]}"

@@ -235,10 +235,9 @@ class ModelVersions:
     def _note(self, result: str) -> None:
         self._metrics.model_loads.labels(result).inc()
         if self.previous:
-            self._metrics.model_info.labels(*self.previous.version).set(0)
             self.previous.serving_since = None
         self.current.serving_since = datetime.now(UTC)
-        self._metrics.model_info.labels(*self.current.version).set(1)
+        self._metrics.note_version(self.current.version, self._arm)
         self._metrics.note_model(self.current.loaded_at, self.current.recommender.trained, self._arm)
         as_arm = f" as {self._arm}" if self._arm else ""
         log.info("Model %s, version %s: %s%s.", *self.current.version, result.replace("_", " "), as_arm)

@@ -100,8 +100,9 @@ class HistoryStore(Protocol):
     def change(self, *changes: tuple[LiteralString, Sequence[tuple[object, ...]]]) -> list[bool]:
         """Run each statement once for each of its rows, all in one transaction; whether each changed something."""
 
-    def hide(self, hidings: Sequence[Hiding]) -> None:
-        """Hide items, each of them once. What was said of them before is replaced. Returns when it is on disk."""
+    def hide(self, hidings: Sequence[Hiding], instead_of: Sequence[str] = ()) -> None:
+        """Hide items, each of them once. What was said of them before is replaced, and what was said of `instead_of`,
+        other ids of theirs, is dropped. Returns when it is on disk."""
 
     def unhide(self, item_ids: Sequence[str]) -> int:
         """Show items again, each named once; how many of them were in the list."""

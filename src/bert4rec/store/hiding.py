@@ -82,8 +82,10 @@ class HidingStatements:
             each.replace("?", value) for each in (HIDE, UNHIDE, DROP_SHOWN, SINCE)
         )
 
-    def hide(self, cursor: Any, hidings: Sequence[Hiding]) -> None:
+    def hide(self, cursor: Any, hidings: Sequence[Hiding], instead_of: Sequence[str] = ()) -> None:
         version = self._next_version(cursor)
+        if instead_of:
+            cursor.executemany(self._unhide, [(version, each) for each in instead_of])
         cursor.executemany(self._hide, [(*each, version) for each in hidings])
 
     def unhide(self, cursor: Any, item_ids: Sequence[str]) -> int:

@@ -179,8 +179,8 @@ class PostgresHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._delete(REMOVE, event_id)
 
-    def hide(self, hidings: Sequence[Hiding]) -> None:
-        self._change(lambda cursor: HIDING.hide(cursor, hidings))
+    def hide(self, hidings: Sequence[Hiding], instead_of: Sequence[str] = ()) -> None:
+        self._change(lambda cursor: HIDING.hide(cursor, hidings, instead_of))
 
     def unhide(self, item_ids: Sequence[str]) -> int:
         return self._change(lambda cursor: HIDING.unhide(cursor, item_ids))

@@ -156,10 +156,8 @@ class SQLiteHistory:
                 raise DataError(
                     f"`store`: {self.path} has version {version}; this version of bert4rec reads version 1."
                 )
-            for statement in (
-                *FEEDBACK_SCHEMA.split(";"),
-                *TABLES,
-            ):  # tables that earlier versions do not look at
+            # Tables that earlier versions do not look at.
+            for statement in (*FEEDBACK_SCHEMA.split(";"), *TABLES):
                 connection.execute(statement)
 
     def _damaged(self, damage: str) -> DataError:
@@ -273,9 +271,9 @@ class SQLiteHistory:
     def remove(self, event_id: str) -> Forgotten:
         return self._erased(self._delete(REMOVE, event_id))
 
-    def hide(self, hidings: Sequence[Hiding]) -> None:
+    def hide(self, hidings: Sequence[Hiding], instead_of: Sequence[str] = ()) -> None:
         with self._translated_errors(), self._transaction() as connection:
-            HIDING.hide(connection.cursor(), hidings)
+            HIDING.hide(connection.cursor(), hidings, instead_of)
 
     def unhide(self, item_ids: Sequence[str]) -> int:
         with self._translated_errors(), self._transaction() as connection:

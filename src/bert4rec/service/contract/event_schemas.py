@@ -10,9 +10,9 @@ from pydantic_core import CoreSchema, core_schema
 from bert4rec.service.contract.schemas import (
     MAX_EVENTS,
     Id,
-    ItemId,
     ParametersModel,
     RequestModel,
+    StoredItemId,
     TextId,
     TextOrNumber,
     is_number,
@@ -69,7 +69,7 @@ class EventIn(RequestModel):
         description="Chosen by the sender. A repeated id counts once, so requests can be repeated."
     )
     user_id: Id
-    item_id: ItemId
+    item_id: StoredItemId
     timestamp: Moment = Field(
         description="RFC 3339, with its time zone; at most a day ahead of the server's clock. A number since 1970 "
         "requires `time_unit`."

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from bert4rec.service.contract.event_schemas import Moment
-from bert4rec.service.contract.schemas import MAX_EVENTS, Id, ItemId, RequestModel
+from bert4rec.service.contract.schemas import MAX_EVENTS, Id, RequestModel, StoredItemId
 from bert4rec.store.feedback import CLICK
 
 Kind = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -15,7 +15,7 @@ class FeedbackIn(RequestModel):
     """What somebody did with a recommended item. The same recommendation, item and kind counts once."""
 
     recommendation_id: Id = Field(description="Of the answer that recommended the item.")
-    item_id: ItemId
+    item_id: StoredItemId
     kind: Kind = Field(
         CLICK, description="Any word of yours: purchase, for example. Each kind is compared by itself."
     )

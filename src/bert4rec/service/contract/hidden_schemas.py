@@ -8,6 +8,7 @@ from bert4rec.service.contract.schemas import (
     HistoryLimit,
     ParametersModel,
     RequestModel,
+    StoredTextId,
     TextId,
 )
 
@@ -24,7 +25,7 @@ class Period(RequestModel):
 
 
 class HideRequest(ParametersModel):
-    item_id: TextId
+    item_id: StoredTextId
     body: Period = Period()
 
 

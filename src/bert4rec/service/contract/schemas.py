@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeGuard
 
 from annotated_types import Len
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -76,13 +77,25 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _not_blank(item_id: str) -> str:
+    """Blanks around an id are not part of it: nothing would be left to store."""
+    if not item_id.strip():
+        raise PydanticCustomError("blank", "must not be blank")
+    return item_id
+
+
 # No control characters: PostgreSQL cannot store NUL, and paths with them do not exist.
 TextId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+StoredTextId = Annotated[TextId, AfterValidator(_not_blank)]
 _INTEGER = {"type": "integer", "minimum": -LARGEST_NUMBER, "maximum": LARGEST_NUMBER}
 _EXPECTED_ID = f"a string of 1 to {MAX_ID} characters without control characters, or an integer"
 # Many logs have integers for ids, which some tools write as 6.0.
 ItemId = Annotated[str | int, TextOrNumber(TextId, _integer, (_INTEGER,), _EXPECTED_ID)]
 """Of an item, in a body: comes back as it was sent where the model does not know it."""
+StoredItemId = Annotated[
+    str | int, TextOrNumber(StoredTextId, _integer, (_INTEGER,), f"{_EXPECTED_ID}; not blank")
+]
+"""Of an item, in a body that is kept."""
 Id = Annotated[
     str,
     TextOrNumber(

@@ -43,6 +43,7 @@ class Metrics:
         self._of_routes: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._of_store: dict[tuple[StoreOperation, StoreResult], tuple[Counter, Histogram]] = {}
         self._followed: dict[Gauge, Callable[[], float]] = {}
+        self._versions: dict[str, tuple[str, str]] = {}
         self._loaded_at: dict[str, float] = {}
         self._trained_until: dict[str, float] = {}
 
@@ -112,9 +113,7 @@ class Metrics:
         self.store_bytes = gauge(
             "store_size_bytes", "Size of an SQLite store and its log.", workers="livemostrecent"
         )
-        self.model_info = gauge(
-            "model_info", "1 for the current model.", "name", "version", workers="livemax"
-        )
+        self.model_info = gauge("model_info", "1 for a current model.", "name", "version", workers="livemax")
         # The worker that is furthest behind tells whether all have switched.
         self.model_age = gauge("model_age_seconds", "Since the current model was loaded.", workers="livemax")
         self.model_trained_until = gauge(
@@ -154,14 +153,23 @@ class Metrics:
         counter.inc()
         histogram.observe(seconds)
 
+    def note_version(self, version: tuple[str, str], arm: str = "") -> None:
+        """Remember name and version of the current model. What it replaces may still be that of another arm."""
+        replaced = self._versions.get(arm, version)
+        self._versions[arm] = version
+        for each in (replaced, version):
+            self.model_info.labels(*each).set(each in self._versions.values())
+
     def note_model(self, loaded_at: datetime, trained: Trained | None = None, arm: str = "") -> None:
         """Remember when the current model was loaded, and until when it was trained, if that is known; of several that
-        are served, the oldest counts."""
+        are served, the oldest counts of those of which it is known."""
         self._loaded_at[arm] = loaded_at.timestamp()
         self.follow(self.model_age, lambda: time.time() - min(self._loaded_at.values()))
         until = trained and trained.until
-        self._trained_until[arm] = datetime.fromisoformat(until).timestamp() if until else math.nan
-        self.model_trained_until.set(min(self._trained_until.values()))
+        self._trained_until.pop(arm, None)
+        if until:
+            self._trained_until[arm] = datetime.fromisoformat(until).timestamp()
+        self.model_trained_until.set(min(self._trained_until.values(), default=math.nan))
 
     def follow(self, gauge: "Gauge", look: Callable[[], float]) -> None:
         """Have a number looked up by `look` from now on, whenever somebody wants to know."""
