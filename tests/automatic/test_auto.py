@@ -105,6 +105,28 @@ def test_what_is_finished_is_not_overwritten(finished: Finished) -> None:
     assert (finished.folder / "auto.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["no-such-log.csv"], "no-such-log.csv"),
+        (["LOG", "--user-col", "who"], "who"),
+        (["LOG", "--min-user-actions", "99"], "99"),
+        (["LOG", "--device", "cuda:77"], "cuda:77"),
+    ],
+)
+def test_a_typo_costs_nothing_of_a_finished_folder(
+    finished: Finished, options: list[str], problem: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
+    log = finished.words[1]
+    words = [log if each == "LOG" else each for each in options]
+    refused = command("auto", *words, "-o", str(finished.folder), "--overwrite")
+    assert refused.returncode != 0
+    assert problem in refused.stderr
+    after = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
+    assert after == before
+
+
 def test_the_exported_model_was_trained_on_everything(finished: Finished) -> None:
     run = Run.open(finished.folder / "production")
     assert run.final_stage == "production"
@@ -153,6 +175,10 @@ def prepare_only(log: pl.DataFrame, folder: Path) -> None:
     """Stop as soon as the log is prepared."""
     with pytest.raises(KeyboardInterrupt):
         bert4rec.auto(log, folder, LEAST, should_stop=(folder / "dataset" / "dataset.json").exists)
+
+
+def checksum(folder: Path) -> str:
+    return bert4rec.Dataset.open(folder / "dataset").checksum
 
 
 def test_a_baseline_that_is_better_on_the_validation_items_is_exported(tmp_path: Path) -> None:
@@ -214,9 +240,14 @@ def test_starting_again_removes_neither_its_source_nor_what_others_put_there(tmp
     with pytest.raises(bert4rec.UsageError, match=r"dataset lies in .*out, which is to be filled"):
         bert4rec.auto(folder / "dataset", folder, overwrite=True)
     assert (folder / "dataset").exists()
-    with pytest.raises(bert4rec.DataError, match="1 user to test on"):
-        bert4rec.auto(log_of(users=1), folder, overwrite=True)
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    with pytest.raises(bert4rec.UsageError, match=r"dataset lies in .*out, which is to be filled"):
+        bert4rec.auto(bert4rec.Dataset.open(folder / "dataset"), folder, overwrite=True)
+    before = checksum(folder)
+    with pytest.raises(KeyboardInterrupt):
+        other = log_of(items=19)
+        bert4rec.auto(other, folder, LEAST, overwrite=True, should_stop=lambda: checksum(folder) != before)
+    assert sorted(path.name for path in folder.iterdir()) == ["auto.json", "dataset", "notes.txt"]
+    assert json.loads((folder / "auto.json").read_text())["seconds"].keys() == {"prepare"}
 
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:

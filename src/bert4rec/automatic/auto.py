@@ -129,8 +129,9 @@ def auto(
     limit, start = checked_minutes(minutes), checked_seed(seed)
     asked = {"source": source, **reading, "minutes": limit, "samples": samples, "seed": start}
     target = Path(folder)
-    if isinstance(source, str | Path) and target.resolve() in Path(source).resolve().parents:
-        raise UsageError(f"{source} lies in {target}, which is to be filled. Choose another `folder`.")
+    origin = source.path if isinstance(source, Dataset) else source
+    if isinstance(origin, str | Path) and target.resolve() in Path(origin).resolve().parents:
+        raise UsageError(f"{origin} lies in {target}, which is to be filled. Choose another `folder`.")
     with held(target, wait=False):
         begun = AutoFolder.begin(
             target, {key: _plain(value) for key, value in asked.items()}, overwrite=overwrite

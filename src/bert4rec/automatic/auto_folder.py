@@ -26,6 +26,8 @@ class AutoFolder:
     """Parameter → value, of all that were given and decide the outcome."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Stage → how long it took, of those that are done."""
+    is_new: bool = False
+    """Whether it is filled from the start; what an earlier call left is there until `start`."""
 
     @classmethod
     def begin(cls, path: Path, asked: Mapping[str, Any], *, overwrite: bool) -> "AutoFolder":
@@ -33,8 +35,7 @@ class AutoFolder:
         refuse_existing(path, MANIFEST, overwrite=True)  # What is not ours, whoever may overwrite.
         folder = cls(path, json.loads(json.dumps(asked)))
         if overwrite or not folder.is_begun:
-            folder.clear()
-            folder.save()
+            folder.is_new = True
             return folder
         before = _read(path / MANIFEST)
         if before["finished"]:
@@ -74,6 +75,12 @@ class AutoFolder:
     def is_begun(self) -> bool:
         """Whether anything is done that took its time; until then, other parameters do no harm."""
         return self.dataset.exists() or (self.path / "runs").exists()
+
+    def start(self) -> None:
+        """Remove what an earlier call left. Not before there is something to put in its place: a typo costs nothing."""
+        self.clear()
+        self.save()
+        self.is_new = False
 
     def clear(self) -> None:
         """Remove what stages leave. What others put there stays, and the folder itself, because it is locked."""

@@ -91,18 +91,17 @@ class AutoStages:
         """The dataset of a log, or the one that was passed; refused if nothing can be compared on it."""
         is_resumed = bool(self.folder.seconds)
         with self._stage("prepare"):
+            place(self.device)  # A device that is not there is refused before anything is removed.
             is_folder = isinstance(source, str | Path) and kind_of(Path(source)) == "dataset"
             if is_folder or isinstance(source, Dataset):
                 dataset = self._take(source, reading)
             else:
                 dataset = self._read(source, reading)
-            try:
-                _refuse_too_little(dataset)
-            except DataError:
-                shutil.rmtree(
-                    self.folder.dataset, ignore_errors=True
-                )  # It must not stand in the way of another.
-                raise
+            _refuse_too_little(dataset)
+            if self.folder.is_new:
+                self.folder.start()
+            if not dataset.path:
+                dataset = dataset.save(self.folder.dataset, overwrite=True)
         self._say(
             f"{dataset.num_users:,} users, {dataset.num_items:,} items, {dataset.num_actions:,} actions."
         )
@@ -118,8 +117,7 @@ class AutoStages:
     def _take(self, source: Dataset | str | Path, reading: dict[str, Any]) -> Dataset:
         for name in reading:
             raise UsageError(f"`{name}` is for logs, and {source} is a dataset. Leave it out.")
-        dataset = source if isinstance(source, Dataset) else Dataset.open(source)
-        return dataset if dataset.path else dataset.save(self.folder.dataset, overwrite=True)
+        return source if isinstance(source, Dataset) else Dataset.open(source)
 
     def _read(self, source: Any, reading: dict[str, Any]) -> Dataset:
         """If the dataset is there already, only a frame is read again, to see whether it is the same."""
@@ -129,14 +127,14 @@ class AutoStages:
                 raise KeyboardInterrupt
 
         path = self.folder.dataset
-        if path.exists():
+        if path.exists() and not self.folder.is_new:
             dataset = Dataset.open(path)
             if is_frame(source) and prepare(source, **reading).checksum != dataset.checksum:
                 raise UsageError(
                     f"{path} was made of another frame. Choose another `folder`, or start again with `overwrite=True`."
                 )
             return dataset
-        dataset = prepare(source, path, **reading, callback=stop_if_asked)
+        dataset = prepare(source, **reading, callback=stop_if_asked)
         for note in dataset.notes:
             self._say(note)
         return dataset
