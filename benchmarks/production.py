@@ -1,8 +1,13 @@
-"""The circle of production on the built-in world, step by step, with real commands and a real server.
+"""What production costs on this machine, each part with the real thing; `python -m benchmarks.production [PART …]`.
 
-`python -m benchmarks.production` prints one JSON object: the seconds of each step and of all of them. A model is
-trained on the log, its users are imported, it is served, users act on old items and on a new one, the next model is
-trained and takes over, and recommends the new item; somebody asks for recommendations all the time.
+circle   the whole circle on the built-in world, step by step, with commands and a server: a model is trained on the
+         log, its users are imported, it is served, users act on old items and on a new one, the next model is trained
+         and takes over, and recommends the new item; somebody asks for recommendations all the time
+auto     `bert4rec auto` on the built-in world
+import   ten million actions into an SQLite store (`benchmarks.stores`)
+filters  requests with filters beside the same without, alone (`benchmarks.rules`)
+
+Prints one JSON object, for results/speed-production.jsonl.
 """
 
 import argparse
@@ -21,6 +26,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks import rules
+from bert4rec import __version__
 from bert4rec.data.dataset import Dataset
 from bert4rec.machine import usable_cores
 
@@ -31,17 +40,48 @@ USERS = 400
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--minutes", default="1", help="for each of the two trainings")
-    given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = go_round(Path(folder), given.minutes)
-    line = {"kind": "circle", "minutes": float(given.minutes), "cores": usable_cores(), **found}
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them, if none is named")
+    chosen = arguments.parse_args().part or list(PARTS)
+    line: dict[str, Any] = {"production": {"cores": usable_cores(), "version": __version__}}
+    for part in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            line[part] = PARTS[part](Path(folder))
+        sys.stderr.write(f"{part}: {json.dumps(line[part])}\n")
     sys.stdout.write(json.dumps(line) + "\n")
 
 
-def go_round(folder: Path, minutes: str) -> dict[str, Any]:
-    """The seconds of each step, how many requests were made meanwhile, and how many of them failed."""
+def measure_auto(folder: Path) -> dict[str, Any]:
+    began = time.perf_counter()
+    command = [*BERT4REC, "auto", "synthetic", "-o", "out"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    users = Dataset.open(folder / "out" / "dataset").num_users
+    return {"users": users, "minutes": 10, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def measure_import(_: Path) -> dict[str, Any]:
+    """In a process of its own, whose memory is nothing but that."""
+    stores = [sys.executable, "-m", "benchmarks.stores"]
+    found = subprocess.run(stores, check=True, capture_output=True, text=True).stdout
+    return dict(json.loads(found))
+
+
+def measure_filters(folder: Path) -> dict[str, Any]:
+    """The time of a request with each kind of filter, as a share of the time without."""
+    rules.make(folder / "model", rules.NUM_ITEMS)
+    histories = np.random.default_rng(2).integers(1, rules.NUM_ITEMS + 1, (rules.HISTORIES, rules.LENGTH))
+    found = rules.measure_alone(folder / "model", histories.tolist())
+    usual = found.pop("no rule")
+    return {
+        "items": rules.NUM_ITEMS,
+        "milliseconds": round(1000 * usual, 3),
+        "shares": {name: round(seconds / usual, 2) for name, seconds in found.items()},
+    }
+
+
+def go_round(folder: Path, minutes: str = "1") -> dict[str, Any]:
+    """The seconds of each step, how many requests were made meanwhile, and how many of them failed. Each of the two
+    trainings has so many minutes."""
     began = time.perf_counter()
     seconds: dict[str, float] = {}
 
@@ -65,6 +105,7 @@ def go_round(folder: Path, minutes: str) -> dict[str, Any]:
         timed("next model", run(*refresh, "--items", "dataset/items.parquet"))
         timed("switch", lambda: until_recommended(address, old))
     return {
+        "minutes": float(minutes),
         "seconds": seconds,
         "total": round(time.perf_counter() - began, 1),
         "requests": customer.asked,
@@ -145,6 +186,9 @@ class Customer:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
+
+
+PARTS = {"circle": go_round, "auto": measure_auto, "import": measure_import, "filters": measure_filters}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from bert4rec.paper.reporting.evidence import Line
 from bert4rec.paper.reporting.report_text import table_text
 from bert4rec.paper.reporting.summary_speed import (
+    production_table,
     recommending_table,
     serving_sentence,
     serving_table,
@@ -128,3 +129,18 @@ def test_training_has_a_column_of_a_peer_once_one_was_measured() -> None:
     assert "| times the plain loop | times transformers | times the paper |" in head
     assert first == "| ML-1m, 3,416 items, N=200 | 64 | 256 | a card | 29,180 | 9.2 |  | 10.0 |"
     assert second == "| ML-1m, 3,416 items, N=200 | 64 | 512 | a card | 29,180 | 9.2 | 10.0 | 10.0 |"
+
+
+def test_what_production_costs_is_told_part_by_part_and_the_last_measurement_counts() -> None:
+    machine = {"cores": 2}
+    first = {"production": machine, "auto": {"users": 2000, "minutes": 10, "seconds": 300.0}}
+    again = {
+        "production": machine,
+        "auto": {"users": 2000, "minutes": 10, "seconds": 222.2},
+        "filters": {"items": 500, "milliseconds": 0.25, "shares": {"half": 1.05}},
+    }
+    text = table_text(production_table([first, again]))
+    assert "| 2 cores | measured |" in text
+    assert "| `auto`, 2,000 users, 10 minutes | 222 s |" in text
+    assert "300 s" not in text
+    assert "| a request among 500 items, one core, half | 1.05 of that |" in text

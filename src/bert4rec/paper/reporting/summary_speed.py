@@ -189,6 +189,52 @@ def serving_table(lines: Sequence[Line]) -> Table:
     return Table("", columns, list(rows.values()), corner="one core, 54,542 items, N=50, d=64")
 
 
+def production_table(lines: Sequence[Line]) -> Table:
+    """What `benchmarks.production` found; of parts that were measured again, the last counts."""
+    rows: dict[str, Row] = {}
+    for line in lines:
+        for part, cells_of in PRODUCTION_CELLS.items():
+            if part in line:
+                rows |= {label: Row(label, [cell]) for label, cell in cells_of(line[part]).items()}
+    cores = {line["production"]["cores"] for line in lines}
+    return Table("", ["measured"], list(rows.values()), corner=f"{min(cores, default=0)} cores")
+
+
+def _circle_cells(found: Line) -> dict[str, str]:
+    steps = ", ".join(f"{name} {seconds:g}" for name, seconds in found["seconds"].items())
+    return {
+        f"the whole circle, each training in {found['minutes']:g} minutes": f"{found['total']:.0f} s ({steps})",
+        "failed requests meanwhile": f"{found['failed']} of {found['requests']:,}",
+    }
+
+
+def _auto_cells(found: Line) -> dict[str, str]:
+    return {f"`auto`, {found['users']:,} users, {found['minutes']} minutes": f"{found['seconds']:.0f} s"}
+
+
+def _import_cells(found: Line) -> dict[str, str]:
+    return {
+        f"import of {found['actions']:,} actions": f"{found['imported_per_second']:,} a second, "
+        f"{found['peak_memory_mib']:,} MiB at most",
+        "import of the same again": f"{found['imported_again_per_second']:,} a second",
+        "export of all of them": f"{found['exported_per_second']:,} a second",
+    }
+
+
+def _filter_cells(found: Line) -> dict[str, str]:
+    title = f"a request among {found['items']:,} items, one core"
+    shares = {f"{title}, {name}": f"{share:.2f} of that" for name, share in found["shares"].items()}
+    return {title: f"{found['milliseconds']:.2f} ms", **shares}
+
+
+PRODUCTION_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
+    "circle": _circle_cells,
+    "auto": _auto_cells,
+    "import": _import_cells,
+    "filters": _filter_cells,
+}
+
+
 def serving_sentence(lines: Sequence[Line]) -> str:
     """The service in a sentence; nothing while it was not measured."""
     found = {
