@@ -157,7 +157,8 @@ def test_a_filter_or_hidden_items_do_not_make_the_search_give_up() -> None:
     rng = np.random.default_rng(1)
     queries = rng.standard_normal((30, 64)).astype(np.float32)
     pair = Pair(rng.standard_normal((40_000, 64)), rng.standard_normal(40_000), queries)
-    everybody, nothing = (Histories.from_lists(lists) for lists in ([[row] for row in range(30)], [[]] * 30))
+    everybody = Histories.from_lists([[row] for row in range(30)])
+    nothing = Histories.from_lists([[]] * 30)
     best, _ = pair.plain.top(everybody, nothing, 10)
     hidden, third = np.unique(best), Subset(lambda: np.arange(40_000) % 3 == 0)
     gave_up = []

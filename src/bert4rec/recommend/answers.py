@@ -26,7 +26,7 @@ POPULAR = "popular"
 """The fallback's name: without a known item in the history, the most popular items are the answer."""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, as `Item`
 class Question:
     """What should follow one history. All arrays hold item numbers."""
 

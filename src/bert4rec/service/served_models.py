@@ -138,8 +138,10 @@ class ServedModel:
     def _find(self, questions: list[Question]) -> list[TopItems]:
         """Hidden items are found where they are named, and nowhere else."""
         visible = self.visible
+        if visible is self.recommender:
+            return visible.top(questions)
         named = [question for question in questions if question.even_hidden]
-        if visible is self.recommender or not named:
+        if not named:
             return visible.top(questions)
         among_all = iter(self.recommender.top(named))
         among_visible = iter(visible.top([each for each in questions if not each.even_hidden]))

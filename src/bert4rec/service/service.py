@@ -92,7 +92,8 @@ class Service:
 
     @property
     def is_overloaded(self) -> bool:
-        return all(each.batcher.is_full for each in self._current)
+        # Every request asks, and almost always the first arm says no.
+        return self.arms.first.current.batcher.is_full and all(each.batcher.is_full for each in self._current)
 
     # Recommendations
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bert4rec.errors import UsageError
 from bert4rec.recommend.ids import as_list, check_k
 
+_NUMBERS = (float, int)
 Where = Mapping[str, object]
 """From attributes of items to what they must be, as in `{"category": ["tea"], "price": {"<": 20}}`."""
 
@@ -19,7 +20,7 @@ class RuleError(UsageError):
         """Which rule, and of `where` which attribute."""
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen, as `Item`
 class Rules:
     """How many items to recommend, and which; see `Recommender.recommend`."""
 
@@ -32,12 +33,13 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Check what can be checked without a model; lists that can be read only once are read."""
-        object.__setattr__(self, "k", check_k(self.k))
-        for name in ("allow", "deny"):
-            if (ids := getattr(self, name)) is not None:
-                object.__setattr__(self, name, as_list(ids, name))
+        self.k = check_k(self.k)
+        if self.allow is not None:
+            self.allow = as_list(self.allow, "allow")
+        if self.deny is not None:
+            self.deny = as_list(self.deny, "deny")
         share = self.diversity
-        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        is_number = isinstance(share, _NUMBERS) and not isinstance(share, bool)
         if not (is_number and 0 <= share <= 1):
             raise RuleError("diversity", f"expected a number from 0 to 1; found {share!r}.")
 

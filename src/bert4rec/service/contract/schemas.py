@@ -172,8 +172,9 @@ class Options(RequestModel):
 
     @model_validator(mode="after")
     def _one_name_each(self) -> Self:
+        given = self.model_fields_set
         for new, old in OLD_NAMES.items():
-            if {new, old} <= self.model_fields_set:
+            if old in given and new in given:
                 raise PydanticCustomError("two_names", f"send {new} alone; {old} is its old name")
         return self
 
