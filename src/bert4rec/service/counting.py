@@ -49,6 +49,8 @@ class Counting:
         self._arms, self._events, self._metrics = arms, events, metrics
         self._given: Counter[tuple[str, Served]] = Counter()
         """How many recommendations a user got of a model since they were written last."""
+        self._being_written: Counter[tuple[str, Served]] = Counter()
+        self._is_full = self._has_failed = False
         self._stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._writes: Batcher[list[Feedback], list[bool]] = Batcher(
@@ -66,12 +68,23 @@ class Counting:
         """A recommendation was given."""
         plan.model.recommendations.inc()
         if self._arms.is_test and plan.subject:
-            self._given[plan.subject, plan.model.served] += 1
+            self._count((plan.subject, plan.model.served), 1)
+
+    def _count(self, who: tuple[str, Served], count: int) -> None:
+        if who in self._given or len(self._given) < MOST_COUNTED:
+            self._given[who] += count
+        elif not self._is_full:
+            log.error(
+                "Recommendations of %d users wait for the store; of others none are counted.", MOST_COUNTED
+            )
+            self._is_full = True
 
     def forget(self, user: str) -> None:
         """What was not written yet of a user never will be."""
         subject = subject_of(user)
-        self._given = Counter({key: count for key, count in self._given.items() if key[0] != subject})
+        for counts in (self._given, self._being_written):
+            for who in [each for each in counts if each[0] == subject]:
+                del counts[who]
 
     def start(self) -> None:
         self._writing = asyncio.get_running_loop().create_task(self._keep_writing())
@@ -90,24 +103,37 @@ class Counting:
             with suppress(TimeoutError):
                 async with asyncio.timeout(WRITE_EVERY):
                     await self._stopping.wait()
-            await self._write()
+            try:
+                await self._write()
+            except (StoreError, OverloadedError):  # which the log tells already
+                pass
+            except Exception:  # of whatever kind: it may pass, and memory must not grow
+                if not self._has_failed:
+                    log.exception("Recommendations cannot be counted; it is tried again every second.")
+                self._has_failed = True
+            else:
+                self._has_failed = False
 
     async def _write(self) -> None:
+        """What was not written waits for the next time."""
         given, self._given = self._given, Counter()
         if not given:
             return
+        self._being_written = given
         day = time.time_ns() // 1000 // A_DAY * A_DAY
         exposures = [Exposure(subject, served.mark, day, count) for (subject, served), count in given.items()]
         served = list({served for _, served in given})
         try:
             await self._events.change("write", partial(add_exposures, self._events.store, served, exposures))
+            self._is_full = False
         except TooLateError:  # they may still be written
             pass
-        except (StoreError, OverloadedError):
-            self._given.update(given)
-            if len(self._given) > MOST_COUNTED:
-                log.error("Recommendations of %d users were not counted: the store fails.", len(self._given))
-                self._given.clear()
+        except Exception:
+            for who, count in given.items():  # without those who were forgotten meanwhile
+                self._count(who, count)
+            raise
+        finally:
+            self._being_written = Counter()
 
     # Feedback
 
