@@ -49,7 +49,8 @@ class Counting:
         self._arms, self._events, self._metrics = arms, events, metrics
         self._given: Counter[tuple[str, Served]] = Counter()
         """How many recommendations a user got of a model since they were written last."""
-        self._being_written: Counter[tuple[str, Served]] = Counter()
+        self._forgotten: dict[str, float] = {}
+        """Users to be forgotten once more, and when: other workers write theirs without knowing."""
         self._is_full = self._has_failed = False
         self._stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -80,11 +81,14 @@ class Counting:
             self._is_full = True
 
     def forget(self, user: str) -> None:
-        """What was not written yet of a user never will be."""
+        """What was not written yet of a user never will be, and what other workers write is deleted in a moment."""
         subject = subject_of(user)
-        for counts in (self._given, self._being_written):
-            for who in [each for each in counts if each[0] == subject]:
-                del counts[who]
+        self._given = Counter({key: count for key, count in self._given.items() if key[0] != subject})
+        if self._arms.is_test:
+            self._forgotten.pop(subject, None)
+            self._forgotten[subject] = time.monotonic() + 2 * WRITE_EVERY
+            if len(self._forgotten) > MOST_COUNTED:  # of whom the first was told that the store fails
+                del self._forgotten[next(iter(self._forgotten))]
 
     def start(self) -> None:
         self._writing = asyncio.get_running_loop().create_task(self._keep_writing())
@@ -97,6 +101,10 @@ class Counting:
         with suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT):
                 await self._writes.stop()
+        if self._forgotten:
+            await asyncio.sleep(max(self._forgotten.values()) - time.monotonic())
+            with suppress(StoreError, OverloadedError, TooLateError):
+                await self._forget_again()
 
     async def _keep_writing(self) -> None:
         while not self._stopping.is_set():
@@ -105,7 +113,8 @@ class Counting:
                     await self._stopping.wait()
             try:
                 await self._write()
-            except (StoreError, OverloadedError):  # which the log tells already
+                await self._forget_again()
+            except (StoreError, OverloadedError, TooLateError):  # which the log tells already
                 pass
             except Exception:  # of whatever kind: it may pass, and memory must not grow
                 if not self._has_failed:
@@ -119,7 +128,6 @@ class Counting:
         given, self._given = self._given, Counter()
         if not given:
             return
-        self._being_written = given
         day = time.time_ns() // 1000 // A_DAY * A_DAY
         exposures = [Exposure(subject, served.mark, day, count) for (subject, served), count in given.items()]
         served = list({served for _, served in given})
@@ -129,11 +137,18 @@ class Counting:
         except TooLateError:  # they may still be written
             pass
         except Exception:
-            for who, count in given.items():  # without those who were forgotten meanwhile
+            for who, count in given.items():
                 self._count(who, count)
             raise
-        finally:
-            self._being_written = Counter()
+
+    async def _forget_again(self) -> None:
+        """What others counted of forgotten users before they were, and wrote afterwards. Not feedback: that was on disk
+        when it was acknowledged, so what is there now came later."""
+        now = time.monotonic()
+        due = [subject for subject, moment in self._forgotten.items() if moment <= now]
+        if due:
+            await self._events.change("delete", partial(self._events.store.forget_counts, due))
+            self._forgotten = {who: moment for who, moment in self._forgotten.items() if moment > now}
 
     # Feedback
 

@@ -252,7 +252,10 @@ class Service:
     async def forget(self, request: api.UserRequest) -> Content:
         """Delete all stored events of a user, and what tests of several models counted of the user."""
         self.counting.forget(request.user_id)
-        return await self.events.forget(request)
+        try:
+            return await self.events.forget(request)
+        finally:  # of what was counted meanwhile, or was being written and could not be
+            self.counting.forget(request.user_id)
 
     async def forget_user(self, request: api.UserRequest) -> Content:
         """Forget a user: everything that is stored of them."""
