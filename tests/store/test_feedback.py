@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert4rec.store.events import Event, HistoryStore, open_store
+from bert4rec.store.events import Event, Forgotten, HistoryStore, open_store
 from bert4rec.store.feedback import (
     A_DAY,
     Exposure,
@@ -83,6 +83,19 @@ def test_forgetting_a_user_leaves_nothing_that_was_counted_of_the_user(store: Hi
     (left,) = store.query("SELECT subject FROM bert4rec_feedback")
     assert left == (subject_of("ben"),)
     assert [row[0] for row in exposures(store)] == [subject_of("ben")]
+
+
+def test_counts_of_users_are_forgotten_without_their_feedback_and_events(store: HistoryStore) -> None:
+    for user in ("ann", "ben", "cat"):
+        expose(store, user)
+    add_feedback(store, [feedback_on(new_id(MODEL.mark, subject_of("ann")))])
+    store.add([Event("e1", "ann", "tea", 1)])
+    forgotten = [subject_of("ann"), subject_of("ben")]
+    assert store.forget_counts(forgotten).deleted == 2
+    assert store.forget_counts(forgotten) == Forgotten(0, None)
+    assert [row[0] for row in exposures(store)] == [subject_of("cat")]
+    assert len(store.query("SELECT subject FROM bert4rec_feedback")) == 1
+    assert len(store.newest("ann", 10)) == 1
 
 
 def test_what_was_counted_before_a_moment_is_pruned_with_the_events(store: HistoryStore) -> None:

@@ -49,6 +49,9 @@ class Counting:
         self._arms, self._events, self._metrics = arms, events, metrics
         self._given: Counter[tuple[str, Served]] = Counter()
         """How many recommendations a user got of a model since they were written last."""
+        self._forgotten: dict[str, float] = {}
+        """Users to be forgotten once more, and when: other workers write theirs without knowing."""
+        self._is_full = self._has_failed = False
         self._stopping = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._writes: Batcher[list[Feedback], list[bool]] = Batcher(
@@ -66,12 +69,26 @@ class Counting:
         """A recommendation was given."""
         plan.model.recommendations.inc()
         if self._arms.is_test and plan.subject:
-            self._given[plan.subject, plan.model.served] += 1
+            self._count((plan.subject, plan.model.served), 1)
+
+    def _count(self, who: tuple[str, Served], count: int) -> None:
+        if who in self._given or len(self._given) < MOST_COUNTED:
+            self._given[who] += count
+        elif not self._is_full:
+            log.error(
+                "Recommendations of %d users wait for the store; of others none are counted.", MOST_COUNTED
+            )
+            self._is_full = True
 
     def forget(self, user: str) -> None:
-        """What was not written yet of a user never will be."""
+        """What was not written yet of a user never will be, and what other workers write is deleted in a moment."""
         subject = subject_of(user)
         self._given = Counter({key: count for key, count in self._given.items() if key[0] != subject})
+        if self._arms.is_test:
+            self._forgotten.pop(subject, None)
+            self._forgotten[subject] = time.monotonic() + 2 * WRITE_EVERY
+            if len(self._forgotten) > MOST_COUNTED:  # of whom the first was told that the store fails
+                del self._forgotten[next(iter(self._forgotten))]
 
     def start(self) -> None:
         self._writing = asyncio.get_running_loop().create_task(self._keep_writing())
@@ -84,15 +101,30 @@ class Counting:
         with suppress(TimeoutError):
             async with asyncio.timeout(TIMEOUT):
                 await self._writes.stop()
+        if self._forgotten:
+            await asyncio.sleep(max(self._forgotten.values()) - time.monotonic())
+            with suppress(StoreError, OverloadedError, TooLateError):
+                await self._forget_again()
 
     async def _keep_writing(self) -> None:
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(WRITE_EVERY):
                     await self._stopping.wait()
-            await self._write()
+            try:
+                await self._write()
+                await self._forget_again()
+            except (StoreError, OverloadedError, TooLateError):  # which the log tells already
+                pass
+            except Exception:  # of whatever kind: it may pass, and memory must not grow
+                if not self._has_failed:
+                    log.exception("Recommendations cannot be counted; it is tried again every second.")
+                self._has_failed = True
+            else:
+                self._has_failed = False
 
     async def _write(self) -> None:
+        """What was not written waits for the next time."""
         given, self._given = self._given, Counter()
         if not given:
             return
@@ -101,13 +133,22 @@ class Counting:
         served = list({served for _, served in given})
         try:
             await self._events.change("write", partial(add_exposures, self._events.store, served, exposures))
+            self._is_full = False
         except TooLateError:  # they may still be written
             pass
-        except (StoreError, OverloadedError):
-            self._given.update(given)
-            if len(self._given) > MOST_COUNTED:
-                log.error("Recommendations of %d users were not counted: the store fails.", len(self._given))
-                self._given.clear()
+        except Exception:
+            for who, count in given.items():
+                self._count(who, count)
+            raise
+
+    async def _forget_again(self) -> None:
+        """What others counted of forgotten users before they were, and wrote afterwards. Not feedback: that was on disk
+        when it was acknowledged, so what is there now came later."""
+        now = time.monotonic()
+        due = [subject for subject, moment in self._forgotten.items() if moment <= now]
+        if due:
+            await self._events.change("delete", partial(self._events.store.forget_counts, due))
+            self._forgotten = {who: moment for who, moment in self._forgotten.items() if moment > now}
 
     # Feedback
 

@@ -55,7 +55,7 @@ class HiddenItems:
         self._reading, self._applying = asyncio.Lock(), asyncio.Lock()
         self._seen: int | None = None
         """The mark when the list was read last."""
-        self._failure = ""
+        self._has_failed = False
         self._table = HiddenTable()
         self._known: WeakKeyDictionary[ServedModel, KnownNumbers] = WeakKeyDictionary()
         self._take_stock()
@@ -106,13 +106,13 @@ class HiddenItems:
                 return
             try:
                 found = await self._events.look(partial(self._events.store.hidden, self._table.version))
-            except (StoreError, TooLateError, OverloadedError) as error:
-                self._note_failure(str(error) or "the history store does not respond in time")
-            else:
-                self._note_success()
                 if found is not None:
                     self._table.take(found)
                     self._take_stock()
+            except Exception as error:  # of whatever kind: it may pass
+                self._note_failure(error)
+            else:
+                self._note_success()
             self._seen = seen
 
     def _take_stock(self) -> None:
@@ -120,15 +120,21 @@ class HiddenItems:
         moment = self._clock()
         self._in_force, self._holds_until = self._table.in_force(moment), self._table.next_change(moment)
 
-    def _note_failure(self, reason: str) -> None:
-        if not self._failure:
-            log.error("What is hidden cannot be read; the known list stays in force: %s.", reason)
-        self._failure = reason
+    def _note_failure(self, error: Exception) -> None:
+        if not self._has_failed:
+            reason = str(error) or "the history store does not respond in time"
+            is_expected = isinstance(error, StoreError | TooLateError | OverloadedError)
+            log.error(
+                "What is hidden cannot be read; the known list stays in force: %s.",
+                reason,
+                exc_info=None if is_expected else error,
+            )
+        self._has_failed = True
 
     def _note_success(self) -> None:
-        if self._failure:
+        if self._has_failed:
             log.info("What is hidden can be read again.")
-        self._failure = ""
+        self._has_failed = False
 
     # Operations
 

@@ -6,7 +6,7 @@ The docstrings of the operations are their descriptions in the OpenAPI document.
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -79,12 +79,14 @@ class Service:
     async def stop(self) -> None:
         """Finish what was accepted, unless the store hangs, then let go of everything."""
         self.is_ready = False
-        await self._side.stop()
-        await self.counting.stop()
-        await self.events.stop()
-        for _, _, versions in self.arms:
-            await versions.stop()
-        self.store.close()
+        async with (
+            AsyncExitStack() as stopping
+        ):  # from the last to the first, and all of them even if one fails
+            stopping.callback(self.store.close)
+            for _, _, versions in self.arms:
+                stopping.push_async_callback(versions.stop)
+            for part in (self.events, self.counting, self._side):
+                stopping.push_async_callback(part.stop)
 
     @property
     def _current(self) -> list[ServedModel]:
@@ -251,7 +253,10 @@ class Service:
     async def forget(self, request: api.UserRequest) -> Content:
         """Delete all stored events of a user, and what tests of several models counted of the user."""
         self.counting.forget(request.user_id)
-        return await self.events.forget(request)
+        try:
+            return await self.events.forget(request)
+        finally:  # of what was counted meanwhile, or was being written and could not be
+            self.counting.forget(request.user_id)
 
     async def forget_user(self, request: api.UserRequest) -> Content:
         """Forget a user: everything that is stored of them."""

@@ -91,6 +91,9 @@ class HistoryStore(Protocol):
     def forget(self, user_id: str) -> Forgotten:
         """Remove all events of a user, whose ids may be used again, and what tests counted of the user."""
 
+    def forget_counts(self, subjects: Sequence[str]) -> Forgotten:
+        """Remove how many recommendations tests counted of some users, under the digests of their ids."""
+
     def remove(self, event_id: str) -> Forgotten:
         """Remove one event. Its id may be used again."""
 

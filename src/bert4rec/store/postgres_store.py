@@ -176,6 +176,10 @@ class PostgresHistory:
             self._delete(statement, subject_of(user_id))
         return self._delete(FORGET, user_id)
 
+    def forget_counts(self, subjects: Sequence[str]) -> Forgotten:
+        deleted = sum(self._delete(FORGET_SUBJECT[0], each).deleted for each in subjects)
+        return Forgotten(deleted, TRACES if deleted else None)
+
     def remove(self, event_id: str) -> Forgotten:
         return self._delete(REMOVE, event_id)
 

@@ -268,6 +268,10 @@ class SQLiteHistory:
             self._delete(statement, subject_of(user_id))
         return self._erased(self._delete(FORGET, user_id))
 
+    def forget_counts(self, subjects: Sequence[str]) -> Forgotten:
+        deleted = sum(self._delete(FORGET_SUBJECT[0], each) for each in subjects)
+        return self._erased(deleted) if deleted else Forgotten(0, None)
+
     def remove(self, event_id: str) -> Forgotten:
         return self._erased(self._delete(REMOVE, event_id))
 
