@@ -8,7 +8,11 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.25rem; margin: 2.2rem 0 .4rem; }
 p { margin: .4rem 0 1rem; max-width: 44rem; }
-.wide { overflow-x: auto; }
+/* A shadow at the edge behind which there is more; at the very end, what scrolls along covers it. */
+.wide { overflow-x: auto; background: linear-gradient(to right, Canvas 40%, transparent) left / 2.5rem 100% local,
+  linear-gradient(to left, Canvas 40%, transparent) right / 2.5rem 100% local,
+  linear-gradient(to right, #8889, transparent) left / 1rem 100% scroll,
+  linear-gradient(to left, #8889, transparent) right / 1rem 100% scroll; background-repeat: no-repeat; }
 table { border-collapse: collapse; width: 100%; }
 th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }

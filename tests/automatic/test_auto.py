@@ -48,6 +48,8 @@ class Finished:
     """The command."""
     refused: str
     """What was said to other options, when it had been killed."""
+    first_said: str
+    """Before it was killed."""
     said: str
     """By the command that went on."""
     done_before: dict[str, int]
@@ -58,7 +60,9 @@ class Finished:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Killed while the second model is trained, asked for something else, then brought to its end."""
     where = tmp_path_factory.mktemp("auto")
-    log_of().write_csv(where / "events.csv")
+    is_last = (pl.col("user_id") == "u0") & (pl.col("item_id") == "i7")
+    log = log_of().with_columns(item_id=pl.when(is_last).then(pl.lit("only tested")).otherwise("item_id"))
+    log.write_csv(where / "events.csv")
     words = ["auto", str(where / "events.csv"), "-o", str(where / "it's out"), f"--minutes={LEAST}"]
     with subprocess.Popen(
         [sys.executable, "-m", "bert4rec", *words],
@@ -67,15 +71,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         text=True,
     ) as begun:
         assert begun.stderr
-        assert any(line.startswith("SASRec") for line in begun.stderr), "it has come to the second model"
+        said = list[str]()
+        for line in begun.stderr:
+            said.append(line)
+            if line.startswith("SASRec"):
+                break
         begun.kill()
+    assert said[-1].startswith("SASRec"), "it has come to the second model"
     refused = command(*words, "--seed", "2")
     assert refused.returncode == 2
     folder = where / "it's out"
     done = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("runs/*/run.json")}
     ended = command(*words)
     assert ended.returncode == 0, ended.stderr
-    return Finished(folder, words, refused.stderr, ended.stderr, done)
+    return Finished(folder, words, refused.stderr, "".join(said), ended.stderr, done)
 
 
 def test_a_killed_command_goes_on_where_it_stopped(finished: Finished) -> None:
@@ -95,6 +104,12 @@ def test_a_killed_command_goes_on_where_it_stopped(finished: Finished) -> None:
 def test_other_options_are_refused_in_a_folder_that_was_begun(finished: Finished) -> None:
     assert "was begun with --seed 1, not with --seed 2. Go on as it was begun, or" in finished.refused
     assert "start again with --overwrite." in finished.refused
+
+
+def test_nothing_is_advised_that_cannot_be_done_here(finished: Finished) -> None:
+    page = (finished.folder / "report.html").read_text()
+    for option in ("--refit", "training.", "Try another"):
+        assert option not in finished.first_said + finished.said + page
 
 
 def test_what_is_finished_is_not_overwritten(finished: Finished) -> None:
@@ -141,6 +156,7 @@ def test_the_exported_model_was_trained_on_everything(finished: Finished) -> Non
 def test_the_page_has_all_sections_and_escapes_what_the_log_says(
     finished: Finished, browser: Browser
 ) -> None:
+    outcome = json.loads((finished.folder / "auto.json").read_text())
     for width, scheme in ((1100, "light"), (390, "dark")):
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
         page, asked = context.new_page(), list[str]()
@@ -151,6 +167,19 @@ def test_the_page_has_all_sections_and_escapes_what_the_log_says(
         assert page.locator("script").count() == 0
         assert NASTY in page.locator(".user").first.inner_text()
         assert page.locator("svg polyline").count() == 2, "a curve for each model that learns"
+        assert page.locator(".answer.good").inner_text() == outcome["sentence"]
+        curves = page.locator("h2:has-text('How the models learned') + p").inner_text()
+        for best in page.locator("svg circle title").all_text_contents():
+            assert f": {best.removeprefix('best: ')} after " in curves, "the chart and its text agree"
+        assert len(re.findall(r", \d\.\d{4} asked by .+?, the best way", curves)) == 1, "of BERT4Rec+"
+        is_cut = page.locator(".wide").evaluate_all(
+            "all => all.some(each => each.scrollWidth > each.clientWidth)"
+        )
+        assert is_cut == (width < 400)
+        assert (
+            page.locator(".wide").first.evaluate("each => getComputedStyle(each).backgroundImage") != "none"
+        )
+        assert " is worth serving: " in outcome["sentence"]
         assert page.locator("tr.served td").first.inner_text() in ("BERT4Rec+", "SASRec")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
         assert len(asked) == 1, "the page fetches nothing"
@@ -162,10 +191,23 @@ def test_the_commands_on_the_page_run_as_they_stand_there(finished: Finished, br
     page.goto((finished.folder / "report.html").as_uri())
     shown = [shlex.split(text) for text in page.locator("pre code").all_inner_texts()]
     page.close()
-    assert [words[1] for words in shown] == ["serve", "serve", "recommend", "tune", "evaluate"]
+    assert [words[1] for words in shown] == [
+        "serve",
+        "serve",
+        "recommend",
+        "tune",
+        "evaluate",
+        "store",
+        "refresh",
+    ]
     with running(Path(shown[1][2]), *shown[1][3:]) as server:
         assert server.address
-    for words in (shown[2], shown[4]):
+    for words in (
+        shown[2],
+        shown[4],
+        shown[5],
+        [*shown[6], "--set", "training.steps=8", "--set", "model.dim=8"],
+    ):
         run = command(*words[1:])
         assert run.returncode == 0, run.stderr
     assert pl.read_parquet(finished.folder / "recommendations.parquet")["user"].n_unique() == 60
@@ -181,24 +223,24 @@ def checksum(folder: Path) -> str:
     return bert4rec.Dataset.open(folder / "dataset").checksum
 
 
+def train_badly(folder: Path, model: str, steps: int) -> None:
+    """In the place of what `auto` would train."""
+    small = {"training.steps": steps, "training.validate_every": steps, "model.layers": 1, "model.dim": 8}
+    bert4rec.train(
+        folder / "dataset",
+        folder / "runs" / model,
+        model=model,
+        settings={**small, "model.heads": 1},
+        select_by="ndcg@10:both",
+        device="cpu",
+    )
+
+
 def test_a_baseline_that_is_better_on_the_validation_items_is_exported(tmp_path: Path) -> None:
     log = log_of()
     folder = tmp_path / "out"
     prepare_only(log, folder)
-    bad = {
-        "training.steps": 1,
-        "training.validate_every": 1,
-        "model.layers": 1,
-        "model.dim": 8,
-        "model.heads": 1,
-    }
-    bert4rec.train(
-        folder / "dataset",
-        folder / "runs" / "bert4rec+",
-        settings=bad,
-        select_by="ndcg@10:both",
-        device="cpu",
-    )
+    train_badly(folder, "bert4rec+", steps=1)
     found = bert4rec.auto(log, folder, LEAST, device="cpu")
     assert found.served == "sasrec"
     assert Run.open(folder / "production").model == "sasrec"
@@ -206,6 +248,33 @@ def test_a_baseline_that_is_better_on_the_validation_items_is_exported(tmp_path:
     assert "What was exported is SASRec" in found.page.read_text()
     with pytest.raises(bert4rec.UsageError, match="already exists"):
         bert4rec.auto(log, folder, LEAST, device="cpu")
+
+
+def test_where_counting_is_ahead_that_is_said_first_and_nothing_looks_like_a_success(
+    tmp_path: Path, browser: Browser
+) -> None:
+    log, folder = tmp_path / "events.csv", tmp_path / "out"
+    log_of().write_csv(log)
+    with pytest.raises(KeyboardInterrupt):
+        bert4rec.auto(log, folder, LEAST, should_stop=(folder / "dataset" / "dataset.json").exists)
+    for model in ("bert4rec+", "sasrec"):
+        train_badly(folder, model, steps=8)
+    words = ["auto", str(log), "-o", str(folder), f"--minutes={LEAST}"]
+    ended = command(*words)
+    assert ended.returncode == 0, ended.stderr
+    sentence = json.loads((folder / "auto.json").read_text())["sentence"]
+    beginning = (
+        r"Counting what follows the last item reaches 1\.0000 \(NDCG@10\), more than \S+, the best of the "
+    )
+    assert re.match(beginning + r"trained models \(0\.\d{4}\)\. More minutes may change that\.", sentence)
+    assert "worth serving" not in sentence
+    told = " ".join(ended.stdout.split())
+    assert told.partition(sentence)[2], "the differences are told after it"
+    page = browser.new_page()
+    page.goto((folder / "report.html").as_uri())
+    assert page.locator(".answer").inner_text() == sentence
+    assert page.locator(".answer.good, tr.served").count() == 0
+    page.close()
 
 
 def test_another_frame_is_refused_in_a_folder_that_was_begun(tmp_path: Path) -> None:

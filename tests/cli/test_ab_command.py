@@ -79,6 +79,43 @@ def test_the_better_model_is_named_with_how_much_and_how_sure(
     assert "hold for one look" in " ".join(said.err.split())
 
 
+def said(store: Path) -> tuple[list[str], str]:
+    """Lines of the output, and what was warned of."""
+    words = [BERT4REC, "ab", str(store)]
+    found = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    return found.stdout.splitlines(), found.stderr
+
+
+def test_the_tables_fit_into_80_columns_and_no_name_is_broken(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'history.db'}")
+    test = "champion=50:challenger-with-bert4rec=50"
+    fill(store, "champion", 0.10, 1200, test=test)
+    fill(store, "challenger-with-bert4rec", 0.15, 1200, test=test)
+    store.close()
+    lines, warned = said(tmp_path / "history.db")
+    assert max(map(len, lines[:8])) <= 80
+    assert lines[0].split() == ["arm", "share", "users", "shown", "click", "rate", "of", "users"]
+    assert [line.split()[:4] for line in lines[1:3]] == [
+        ["champion", "50", "1,200", "24,000"],
+        ["challenger-with-bert4rec", "50", "1,200", "24,000"],
+    ]
+    assert lines[3:5] == ["", "challenger-with-bert4rec beside champion:"]
+    assert [line.split()[0] for line in lines[5:8]] == ["of", "rate", "users"]
+    assert lines[8] == ""
+    assert "one look" in warned
+
+
+def test_without_feedback_nothing_is_compared(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'history.db'}")
+    fill(store, "champion", 0.0, 40)
+    fill(store, "challenger", 0.0, 40)
+    store.close()
+    lines, warned = said(tmp_path / "history.db")
+    assert [line.split()[0] for line in lines[:3]] == ["arm", "champion", "challenger"]
+    assert " ".join(lines[3:]).split()[:5] == ["There", "is", "too", "little", "feedback"]
+    assert "look" not in warned
+
+
 def test_equal_models_are_told_apart_by_nobody_and_it_is_said_what_it_would_take(
     store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import SplitSpec
 from bert4rec.errors import DataError
 from bert4rec.evaluation.yardsticks import Yardsticks
-from bert4rec.training.reporting.advice import Standing, warn_of_little_learned
+from bert4rec.training.reporting.advice import Standing, warn_of_little_learned, warn_of_selection
 from tests.conftest import MakeDataset
 from tests.training.tiny import Witness, random_histories, tiny_config, train_tiny
 
@@ -167,6 +167,19 @@ def test_where_popularity_is_hard_to_beat_it_is_enough_to_beat_it(
 ) -> None:
     heard = warn_of_little_learned("MRR", best, Yardsticks(0.10, following))
     assert [f"{relation} the 0.1000" in text for text in heard] == [True] * bool(relation)
+
+
+def test_who_may_not_choose_settings_is_told_of_none() -> None:
+    """As those who use `auto`, which has its own remedy."""
+    config, behind = tiny_config(), Yardsticks(0.10, 0.30)
+    assert config.training
+    marks = [{"step": 1, "value": 0.01}, {"step": config.training.steps, "value": 0.10}]
+    heard = warn_of_selection("MRR", config.training, marks, behind, "Wait longer.")
+    heard.append(str(Standing.of("MRR", 0.10, behind, config, marks, "Wait longer.")))
+    assert len(heard) == 3
+    for text in heard:
+        assert text.endswith(" Wait longer.")
+        assert "training." not in text
 
 
 def test_how_the_model_stands_is_said_last_and_kept_with_the_run(dataset: Dataset, tmp_path: Path) -> None:

@@ -157,5 +157,6 @@ def _warnings(found: CountedTest, arms: list[TestedArm], kind: str) -> Iterator[
             yield f"{arm.name} has served {len(arm.versions)} versions; they are counted together."
     if len(arms) > 2:
         yield "With several challengers, one of them seems better by chance more often than one time in twenty."
-    if any(arm.beside_first and arm.beside_first.rate for arm in arms):
+    has_feedback = any(arm.feedback for arm in arms)
+    if has_feedback and any(arm.beside_first and arm.beside_first.rate for arm in arms):
         yield ONE_LOOK

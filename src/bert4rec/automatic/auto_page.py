@@ -11,14 +11,15 @@ from bert4rec.automatic.findings import METRIC, Example, Findings
 from bert4rec.automatic.line_chart import STYLE as CHART_STYLE
 from bert4rec.automatic.line_chart import line_chart
 from bert4rec.pages import html_page
-from bert4rec.training.reporting.advice import tell_of_restart
+from bert4rec.training.reporting.advice import Standing, tell_of_restart
 
 MARKOV = "Markov chain"
 _HIT = ' class="hit"'
 STYLE = (
     CHART_STYLE
     + """
-.answer { font-size: 1.15rem; border-left: 4px solid var(--good); padding-left: .8rem; max-width: 50rem; }
+.answer { font-size: 1.15rem; border-left: 4px solid var(--line); padding-left: .8rem; max-width: 50rem; }
+.answer.good { border-color: var(--good); }
 .facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; margin: 0 0 1rem; }
 .facts div { border: 1px solid var(--line); border-radius: 8px; padding: .5rem .8rem; }
 .facts dt { font-size: .85rem; opacity: .75; } .facts dd { margin: 0; font-size: 1.15rem; }
@@ -42,7 +43,7 @@ def make_page(found: Findings, folder: AutoFolder, wording: Callable[[str], str]
     name = found.dataset.name
     body = f"""
 <h1>What comes next in {escape(name)}?</h1>
-<p class="answer">{escape(found.sentence)}</p>
+<p class="{"answer good" if found.is_better else "answer"}">{escape(found.sentence)}</p>
 {_data(found, wording)}
 {_training(found, wording)}
 {_comparison(found)}
@@ -81,13 +82,18 @@ def _data(found: Findings, wording: Callable[[str], str]) -> str:
 
 def _training(found: Findings, wording: Callable[[str], str]) -> str:
     curves = {title: curve for title in found.runs if (curve := found.curve(title))}
-    standing, chosen, notes = found.standing, [], []
-    for title in curves:
+    levels, chosen, notes = found.standing, [], []
+    for title, curve in curves.items():
         run = found.runs[title]
         steps, width = run.result["lines"][0]["steps"], run.plan.config.model.width
-        chosen.append(f"{title} (width {width}): {found.validation(title):.4f} after {steps:,} steps")
-        told = [*map(tell_of_restart, run.result["lines"][-1]["restarts"]), run.result["standing"]["hint"]]
-        notes += [f"{escape(title)}: {_code(wording(each))}" for each in told if each]
+        best, asked = max(value for _, value in curve), run.result["lines"][0]["asked"]
+        # The curve was drawn before the best way of asking was looked for.
+        final = f", {found.validation(title):.4f} asked by {next(iter(asked))}, the best way" if asked else ""
+        chosen.append(f"{title} (width {width}): {best:.4f} after {steps:,} steps, as in the chart{final}")
+        told = [tell_of_restart(each) for each in run.result["lines"][-1]["restarts"]]
+        standing = Standing(**run.result["standing"])
+        told += [str(standing)] if standing.hint else []
+        notes += [f"{escape(title)}: {_code(wording(each))}" for each in told]
     metric, _, protocol = str(found.criterion).partition(":")
     mean = (
         f", the geometric mean of {metric} among 101 candidates and among all items"
@@ -96,7 +102,7 @@ def _training(found: Findings, wording: Callable[[str], str]) -> str:
     )
     chart = line_chart(
         curves,
-        {MARKOV: standing["following"], found.popular: standing["popular"]},
+        {MARKOV: levels["following"], found.popular: levels["popular"]},
         x_label="steps",
         y_label=f"{found.criterion} on the validation items",
     )
@@ -110,7 +116,7 @@ def _comparison(found: Findings) -> str:
     rows = [_metric_cells(title, found.metrics(title), _interval(found, title)) for title in found.runs]
     rows.insert(-1, _metric_cells(MARKOV, found.markov, "–"))
     heads = ["", "HR@10", METRIC, f"above {found.popular}, 95% interval", "HR@10 of 101", f"{METRIC} of 101"]
-    served = list(found.runs).index(found.served)
+    served = None if found.is_behind_counting else list(found.runs).index(found.served)
     sentences = _list(escape(each) for each in found.comparison.sentences)
     return (
         "<h2>Which model is the best?</h2><p>On the test items, which were looked at once. HR@10 is the share of users "
@@ -180,6 +186,7 @@ def _user(example: Example, names: Sequence[str]) -> str:
 
 def _next(found: Findings, folder: AutoFolder) -> str:
     model, dataset, run = folder.model, found.dataset.folder, found.runs[found.served]
+    store = folder.path / "history.db"
     commands = {
         "Serve the model, and look at it at http://127.0.0.1:8000": ["serve", model],
         "Serve it so that it knows the users of the log": ["serve", model, "--history", dataset],
@@ -202,12 +209,24 @@ def _next(found: Findings, folder: AutoFolder) -> str:
             "60",
         ],
         "See more of what the numbers say": ["evaluate", run.path],
+        "Begin a store with what the users of the log did, for the service to add to": [
+            "store",
+            "import",
+            store,
+            dataset,
+        ],
+        "Train the next model on what the store holds by then, every night": [
+            "refresh",
+            store,
+            "-o",
+            folder.path / "next",
+        ],
     }
     told = "".join(
         f"<p>{label}:</p><pre><code>{escape(shlex.join(map(str, ['bert4rec', *words])))}</code></pre>"
         for label, words in commands.items()
     )
-    return f"<h2>What to do next</h2>{told}"
+    return f"<h2>What to do next</h2>{told}<p>The guide “In production” goes round the whole circle.</p>"
 
 
 def _table(

@@ -42,6 +42,8 @@ CLOSING = 15.0
 """Seconds for the export and the page, which hardly depend on the data."""
 PLANNED = {DEFAULT_MODEL: "BERT4Rec+", BASELINE: "SASRec", "production": "the better of both on everything"}
 """What the plan says of them."""
+REMEDY = "More `minutes` may help."
+"""What to try where a model is worth too little: nothing else can be chosen here."""
 FEWEST_USERS = 2
 """Of whom something can be said, and how sure it is."""
 log = logging.getLogger("bert4rec")
@@ -202,6 +204,7 @@ class AutoStages:
             should_stop=self.should_stop,
             told=told,
             begun_by=begun_by,
+            remedy=REMEDY,
         )
 
     def find(self, dataset: Dataset, runs: dict[str, Run]) -> Findings:

@@ -17,6 +17,7 @@ from bert4rec.evaluation.criterion import Criterion
 from bert4rec.evaluation.exam import Exam
 from bert4rec.evaluation.judge import Metrics, Slices, load_ranks, slices_of
 from bert4rec.evaluation.lists import TopLists
+from bert4rec.evaluation.significance import Difference
 from bert4rec.training.device import Placement
 from bert4rec.training.reporting.progress_log import ProgressLog
 from bert4rec.training.run import Run
@@ -136,32 +137,46 @@ class Findings:
         titles = table["title"].to_list() if "title" in table.columns else [None] * len(table)
         return ["", *(str(title) if title else each for title, each in zip(titles, ids, strict=True))]
 
-    @cached_property
-    def sentence(self) -> str:
-        """What was found: which model, how much better than popularity, and how sure that is."""
-        found, pop = self.metrics(self.served)["full"], self.metrics(self.popular)["full"]
+    @property
+    def is_behind_counting(self) -> bool:
+        """Whether counting what follows the last item reaches more on the test items than the model that is served."""
+        return self.markov["full"][METRIC] > self.metrics(self.served)["full"][METRIC]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the model that is served is better than what counting reaches, beyond chance than POP."""
+        return not self.is_behind_counting and self._lead.difference > 0 and self._lead.p_value < LIKELY
+
+    @property
+    def _lead(self) -> Difference:
         difference = self.difference(self.served)
         assert difference, "POP is never served"
+        return difference.total
+
+    @cached_property
+    def sentence(self) -> str:
+        """What was found: which model, how much better than counting, and how sure that is."""
+        found, pop = self.metrics(self.served)["full"], self.metrics(self.popular)["full"]
+        p_value = self._lead.p_value
         told = (
-            f"the next item is among its first ten for {found['HR@10']:.1%} of the users, where the most popular items "
+            f"the next item is among the first ten for {found['HR@10']:.1%} of the users, where the most popular items "
             f"have it for {pop['HR@10']:.1%}"
         )
-        p_value = difference.total.p_value
-        if difference.total.difference <= 0 or p_value >= LIKELY:
+        if self.is_behind_counting:
+            return (
+                f"Counting what follows the last item reaches {self.markov['full'][METRIC]:.4f} ({METRIC}), more than "
+                f"{self.served}, the best of the trained models ({found[METRIC]:.4f}). More minutes may change that. "
+                f"With {self.served}, {told}."
+            )
+        if not self.is_better:
             return (
                 f"{self.served}, the best on the validation items, is not clearly better than recommending the most "
                 f"popular items to everybody: {told} (p = {p_value:.2f})."
             )
-        following = self.markov["full"][METRIC]
-        behind = (
-            f" Counting what follows the last item reaches {following:.4f}."
-            if following > found[METRIC]
-            else ""
-        )
         sure = "is not" if p_value < SURE else "is probably not"
         p = "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
         times = f", {found[METRIC] / pop[METRIC]:.1f} times as much" if pop[METRIC] else ""
         return (
             f"{self.served}, the best on the validation items, is worth serving: {told}. {METRIC} is "
-            f"{found[METRIC]:.4f} instead of {pop[METRIC]:.4f}{times}; that {sure} by chance ({p}).{behind}"
+            f"{found[METRIC]:.4f} instead of {pop[METRIC]:.4f}{times}; that {sure} by chance ({p})."
         )

@@ -36,10 +36,11 @@ def line_chart(
     legend = []
     for number, (name, points) in enumerate(curves.items()):
         path = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in points)
-        best = place(*max(points, key=lambda point: point[1]))
+        best = max(points, key=lambda point: point[1])
+        x, y = place(*best)
         parts.append(f'<polyline class="curve line-{number}" points="{path}"/>')
         parts.append(
-            f'<circle class="line-{number}" cx="{best[0]:.1f}" cy="{best[1]:.1f}" r="4"><title>best</title></circle>'
+            f'<circle class="line-{number}" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>best: {best[1]:.4f}</title></circle>'
         )
         legend.append(f'<span class="key line-{number}"></span>{escape(name)}')
     for number, (name, value) in enumerate(levels.items(), len(curves)):

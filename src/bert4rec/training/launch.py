@@ -51,11 +51,12 @@ def launch(
     began: float | None = None,
     begun_by: Run | None = None,
     told: str = "",
+    remedy: str = "",
 ) -> Run:
     """Train what `plan` asks for. The parameters are those of `bert4rec.train`.
 
     `began` is when the caller began, for the time that is reported. What `begun_by` has of the plan's stages is reused.
-    `told` is what there is to say about the plan.
+    `told` is what there is to say about the plan, `remedy` what to try in the place of other settings.
     """
     if track is not None:
         one_of("track", track, TRACKERS)
@@ -87,7 +88,13 @@ def launch(
                 watch.say(told)
             since = time.perf_counter() if began is None else began
             context = RunContext(
-                placement, watch, compile_step, watch.should_stop, since, is_announced=bool(told)
+                placement,
+                watch,
+                compile_step,
+                watch.should_stop,
+                since,
+                is_announced=bool(told),
+                remedy=remedy,
             )
             run, reason = None, ""
             try:

@@ -63,6 +63,8 @@ class RunContext:
     """Whether a stage that collapses is begun anew; otherwise `CollapsedError` is raised."""
     yardsticks: Yardsticks | None = None
     """What counting reaches, if the caller has counted already: it takes a while on a large log."""
+    remedy: str = ""
+    """What to try where a model is worth too little, if the caller lets nobody choose model and settings."""
 
 
 @dataclass(frozen=True)

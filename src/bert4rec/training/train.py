@@ -121,7 +121,9 @@ class _Trainer(StageTrainer):
         task.model.load_state_dict(weights)
         task.model.eval()
         if training and (marks := self.log.read("selection")):
-            for warning in advice.warn_of_selection(self.plan.select_by, training, marks, self.yardsticks):
+            for warning in advice.warn_of_selection(
+                self.plan.select_by, training, marks, self.yardsticks, self.around.remedy
+            ):
                 self.around.listener.warn(warning)
         restarts, asked = state.get("restarts", []), state.get("asked", {})
         task.model.way_to_ask = next(iter(asked), None)
@@ -203,7 +205,8 @@ class _Trainer(StageTrainer):
         untrained = untrained_items(self.dataset, end)
         if len(untrained):
             notes.append(advice.tell_of_untrained(self.dataset, untrained))
-            self.around.listener.say(notes[-1])
+            if not self.around.remedy:  # Who may not choose cannot train on everything either.
+                self.around.listener.say(notes[-1])
         metrics = {
             protocol: found["NDCG@10"]
             for line in lines
@@ -218,7 +221,8 @@ class _Trainer(StageTrainer):
         criterion, config = self.plan.criterion, self.plan.config
         value = criterion.of(metrics_of(load_ranks(self.folder, "valid"), [criterion.metric]))
         used = replace(config, training=self._training_of(selection))
-        return advice.Standing.of(str(criterion), value, self.yardsticks, used, self.log.read("selection"))
+        marks, remedy = self.log.read("selection"), self.around.remedy
+        return advice.Standing.of(str(criterion), value, self.yardsticks, used, marks, remedy)
 
     def _training_of(self, selection: _Fitted) -> TrainingConfig | None:
         """The settings that the selection ended with: each restart halves the learning rate."""

@@ -225,6 +225,38 @@ def test_the_page_tells_which_model_answers_since_when_and_how_good_it_is(
         )
 
 
+def test_of_a_test_the_page_tells_the_arms_and_which_of_them_answered(
+    visit: Visit, exported_model: Path, tmp_path: Path
+) -> None:
+    first, second = (variant(exported_model, tmp_path / name, name) for name in ("one", "two"))
+    store = f"sqlite:///{tmp_path / 'history.db'}"
+    served = (Path(f"champion={first}"), f"challenger={second}", "--split", "60:40")
+    with running(*served, store=store) as server:
+        users = [f"u{number}" for number in range(40)]
+        with server.client() as client:
+            event = {"item_id": "i3", "timestamp": "2026-01-01T00:00:00Z"}
+            events = [{"event_id": user, "user_id": user, **event} for user in users]
+            assert client.post("/v1/events", json={"events": events}).json()["accepted"] == 40
+            arms = {
+                client.post("/v1/recommend", json={"user_id": user}).json()["model"]["arm"]: user
+                for user in users
+            }
+        page = visit(f"#user={arms['challenger']}", origin=server.address)
+        facts = page.locator("#facts span")
+        expect(facts).to_have_count(2)
+        expect(facts.first).to_contain_text("champion (share 60): Model films, version one")
+        expect(facts.last).to_contain_text("challenger (share 40): Model films, version two")
+        note, why = (page.locator(f"{each} > [role=status]") for each in ("#recommendations", "#why"))
+        expect(note).to_contain_text("Answered by challenger. After 1 item.")
+        page.locator(".recommendation").first.click()
+        expect(why).to_contain_text("As champion sees it; challenger recommended.")
+        show_user(page, arms["champion"])
+        expect(note).to_contain_text("Answered by champion. After 1 item.")
+        page.locator(".recommendation").first.click()
+        expect(why).to_contain_text("Score ")
+        expect(why).not_to_contain_text("sees it")
+
+
 def test_of_a_model_of_an_earlier_version_less_is_told(visit: Visit) -> None:
     facts: Any = visit().locator("#facts")
     expect(facts).to_contain_text("60 items, serving since ")

@@ -2,7 +2,7 @@
 
 from rich.markup import escape
 
-from bert4rec.api.ab import ab
+from bert4rec.api.ab import TestedArm, ab
 from bert4rec.cli.console import print_json, print_table, results, warn
 from bert4rec.cli.prepare_command import Flag
 from bert4rec.evaluation.ab_test import Lift
@@ -42,31 +42,26 @@ def ab_command(store: str, *, since: str | None = None, kind: str = "click", jso
         )
         for arm in found.arms
     ]
-    columns = ["arm", "share", "users", "recommended", kind, "rate", f"users with {kind}"]
+    columns = ["arm", "share", "users", "shown", kind, "rate", "of users"]
     print_table(columns, rows)
-    compared = [
-        (arm.name, what, *_cells(lift))
-        for arm in found.arms
-        if arm.beside_first
-        for what, lift in (("rate", arm.beside_first.rate), ("users", arm.beside_first.active))
-        if lift
-    ]
-    if compared:
-        results.print()
-        columns = [
-            f"beside {found.arms[0].name}",
-            "of",
-            "relative",
-            "95%, one look",
-            "p",
-            "95%, any number of looks",
-        ]
-        print_table(columns, compared, words=(0, 1))
+    if any(arm.feedback for arm in found.arms):  # There is nothing to compare before.
+        for arm in found.arms[1:]:
+            _print_comparison(arm, found.arms[0].name)
     results.print()
     for sentence in found.sentences:
         results.print(escape(sentence))
     for warning in found.warnings:
         warn(warning)
+
+
+def _print_comparison(arm: TestedArm, first: str) -> None:
+    """Names stand above the table, which fits into 80 columns however long they are."""
+    compared = arm.beside_first
+    lifts = {"rate": compared.rate, "users": compared.active} if compared else {}
+    rows = [(what, *_cells(lift)) for what, lift in lifts.items() if lift]
+    if rows:
+        results.print(f"\n{escape(arm.name)} beside {escape(first)}:")
+        print_table(["of", "change", "95%, one look", "p", "95%, any number of looks"], rows)
 
 
 def _cells(lift: Lift) -> tuple[str, ...]:

@@ -128,5 +128,5 @@ def _print(found: "AutoResult") -> None:
         values = (metrics[protocol][name] for protocol in protocols for name in ("HR@10", "NDCG@10"))
         rows.append((run.model, *(f"{value:.4f}" for value in values)))
     print_table(["test items", "HR@10", "NDCG@10", "HR@10 of 101", "NDCG@10 of 101"], rows)
-    for sentence in (*found.comparison.sentences, found.sentence):
+    for sentence in (found.sentence, *found.comparison.sentences):
         results.print(sentence, markup=False)

@@ -205,7 +205,7 @@ function show() {
   recommendations.setBusy(!isRecommended);
   if (recommended.answer) recommendations.show(recommended.answer, item);
   why.setBusy(!isExplained);
-  if (isExplained) why.show(item, explained.answer);
+  if (isExplained) why.show(item, explained.answer, recommended.answer?.model.arm);
   const isSample = (each) => user === null && idsOf(each).join() === history.join();
   const number = service?.samples.findIndex(isSample);
   sample.value = number >= 0 ? number : "";

@@ -5,9 +5,10 @@ import { plural, showMoment } from "./elements.js";
 const PROTOCOLS = { full: "among all items", sampled: "among a sample of items" };
 
 export function factsOf(model) {
-  const { name, version, num_items: numItems, serving_since: since } = model;
+  const { name, version, num_items: numItems, serving_since: since, arm, share } = model;
   const here = since ? `, serving since ${showMoment(since)}` : "";
-  return [`Model ${name}, version ${version}, ${plural(numItems, "item")}${here}.`, ...trainingOf(model)].join(" ");
+  const inTest = arm ? `${arm} (share ${share}): ` : ""; // where several models are served side by side
+  return [`${inTest}Model ${name}, version ${version}, ${plural(numItems, "item")}${here}.`, ...trainingOf(model)].join(" ");
 }
 
 function trainingOf({ trained, trained_until: until }) {

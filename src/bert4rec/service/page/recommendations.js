@@ -49,7 +49,7 @@ export function startRecommendations({ choose, add, hide }) {
       return row(item, rank, share, isPopularity, item.item_id === chosen);
     });
     refill(list, rows);
-    say(status, noteOn(answer));
+    say(status, answer.model.arm ? `Answered by ${answer.model.arm}. ${noteOn(answer)}` : noteOn(answer));
   }
 
   const setBusy = (isBusy) => section.setAttribute("aria-busy", String(isBusy));

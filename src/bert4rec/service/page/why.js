@@ -31,13 +31,14 @@ export function startWhy(close) {
     refill(find("table", scroll), tableOf(explained, heads));
   }
 
-  // `id` is null where nothing is chosen; `found` is a text where there is no explanation.
-  function show(id, found) {
+  // `id` is null where nothing is chosen; `found` is a text where there is no explanation. `answeredBy` is the arm of
+  // a test that recommended; explanations are always those of the first.
+  function show(id, found, answeredBy) {
     explained = id === null || typeof found === "string" ? null : found;
     title.replaceChildren(...(id === null ? ["Why?"] : ["Why ", nameTag(id), "?"]));
     closeButton.hidden = id === null;
     if (id === null) say(status, "Choose a recommendation to see what it rests on.");
-    else say(status, explained ? summary(explained) : found);
+    else say(status, explained ? summary(explained) + asSeenBy(explained.model.arm, answeredBy) : found);
     fillChoices();
     showTable();
   }
@@ -61,6 +62,10 @@ function fill(select, count) {
   const values = [...Array(count + 1).keys()];
   select.replaceChildren(...values.map((value) => make("option", { value, textContent: value || "all" })));
   return true;
+}
+
+function asSeenBy(arm, answeredBy) {
+  return answeredBy && arm !== answeredBy ? ` As ${arm} sees it; ${answeredBy} recommended.` : "";
 }
 
 function summary({ item, contributions }) {

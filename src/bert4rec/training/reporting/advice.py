@@ -64,14 +64,17 @@ def _named(dataset: Dataset, numbers: NDArray[np.int64]) -> str:
     return f": {', '.join(named)}{', …' if len(numbers) > NAMED else ''}"
 
 
-def warn_of_few_steps(training: TrainingConfig, validations: Sequence[Mapping[str, Any]]) -> list[str]:
+def warn_of_few_steps(
+    training: TrainingConfig, validations: Sequence[Mapping[str, Any]], remedy: str = ""
+) -> list[str]:
     """A warning if validation was still getting much better close to the end."""
     best = _best_of(validations)
     if not is_rising(training, validations):
         return []
     return [
         f"Validation was still getting better at step {best['step']:,} of {training.steps:,}, so the model may be "
-        f"under-trained. Raise training.steps above {training.steps:,}, or the time limit if there was one."
+        "under-trained. "
+        + (remedy or f"Raise training.steps above {training.steps:,}, or the time limit if there was one.")
     ]
 
 
@@ -87,14 +90,18 @@ def _best_of(validations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def warn_of_selection(
-    metric: str, training: TrainingConfig, marks: Sequence[Mapping[str, Any]], yardsticks: Yardsticks
+    metric: str,
+    training: TrainingConfig,
+    marks: Sequence[Mapping[str, Any]],
+    yardsticks: Yardsticks,
+    remedy: str = "",
 ) -> list[str]:
-    """What is to be said of how the validations went."""
-    little = warn_of_little_learned(metric, float(_best_of(marks)["value"]), yardsticks)
-    return warn_of_few_steps(training, marks) + little
+    """What is to be said of how the validations went; with `remedy` in the place of settings to try."""
+    little = warn_of_little_learned(metric, float(_best_of(marks)["value"]), yardsticks, remedy)
+    return warn_of_few_steps(training, marks, remedy) + little
 
 
-def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks) -> list[str]:
+def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks, remedy: str = "") -> list[str]:
     """A warning if the model is hardly better than popularity; where that is hard to beat, if it is no better.
 
     Weights may collapse until everybody is recommended the same, and the run ends as if nothing were wrong.
@@ -106,7 +113,8 @@ def warn_of_little_learned(metric: str, best: float, yardsticks: Yardsticks) -> 
     relation = "not much more than" if best > popular else "no more than" if best == popular else "less than"
     return [
         f"{metric} on the validation items is {best:.4f}, {relation} the {popular:.4f} of recommending the "
-        "most popular items to everybody. More training.steps, or a lower training.learning_rate, may help."
+        "most popular items to everybody. "
+        + (remedy or "More training.steps, or a lower training.learning_rate, may help.")
     ]
 
 
@@ -129,11 +137,12 @@ class Standing:
         yardsticks: Yardsticks,
         config: RunConfig,
         validations: Sequence[Mapping[str, Any]],
+        remedy: str = "",
     ) -> "Standing":
-        """With a hint by what its training shows, where it is clearly behind."""
+        """With a hint where it is clearly behind: `remedy`, or by what its training shows."""
         keeps_up = value > ABREAST * max(yardsticks.popular, yardsticks.following)
         has_learned = value >= LEARNED * yardsticks.popular
-        hint = "" if keeps_up else _what_to_try(config, validations, has_learned=has_learned)
+        hint = "" if keeps_up else remedy or _what_to_try(config, validations, has_learned=has_learned)
         return cls(metric, value, yardsticks.popular, yardsticks.following, hint)
 
     def __str__(self) -> str:
