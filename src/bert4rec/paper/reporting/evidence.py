@@ -227,7 +227,7 @@ class Results:
     """How many results cannot be compared with others user by user."""
 
     def benches_with(self, name: str) -> list[Line]:
-        """The lines of one kind of benchmark, by the field that only this kind has, such as shape, recommend or serve."""
+        """The lines of one kind of benchmark, by a field that only this kind has, such as shape, recommend or serve."""
         return [line for line in self.benches if name in line]
 
 
