@@ -2,7 +2,6 @@
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from bert4rec.store.events import Event, HistoryStore, open_store
 from bert4rec.store.hiding import Hiding, HidingsRead
 from bert4rec.store.sqlite_store import APPLICATION
 from bert4rec.store.upkeep import back_up, check_store
+from tests.store.conftest import Open
 
-Open = Callable[[], HistoryStore]
 OLD_SCHEMA = f"""
 CREATE TABLE bert4rec_events (
     arrival INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, user_id TEXT NOT NULL, item_id TEXT NOT NULL,
@@ -24,25 +23,6 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = 1;
 """
 """Of a store that knew nothing of hidden items yet."""
-
-
-@pytest.fixture
-def open_again(store_url: str) -> Iterator[Open]:
-    """Opens one and the same store, as often as it is called."""
-    opened: list[HistoryStore] = []
-
-    def open_one() -> HistoryStore:
-        opened.append(open_store(store_url))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
-
-
-@pytest.fixture
-def store(open_again: Open) -> HistoryStore:
-    return open_again()
 
 
 def listed(store: HistoryStore) -> HidingsRead:

@@ -3,7 +3,7 @@
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,7 @@ from bert4rec.store.events import (
     open_store,
 )
 from tests.service.postgres import Postgres
-
-Open = Callable[[], HistoryStore]
-
-
-@pytest.fixture
-def open_again(store_url: str) -> Iterator[Open]:
-    """Opens one and the same store, as often as it is called."""
-    opened: list[HistoryStore] = []
-
-    def open_one() -> HistoryStore:
-        opened.append(open_store(store_url))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
-
-
-@pytest.fixture
-def store(open_again: Open) -> HistoryStore:
-    return open_again()
+from tests.store.conftest import Open
 
 
 def event(number: int, user: str = "u", timestamp: int = 0, item: str = "i") -> Event:
