@@ -21,6 +21,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 from bert4rec.production.refresh import CURRENT, refresh
 from bert4rec.store.transfer import opened
+from bert4rec.training.run import Run
 from tests.production.shop import SET, SHORT, add, fashion, open_shop, store_of
 from tests.service.servers import BERT4REC, PATIENCE
 
@@ -130,9 +131,10 @@ def test_with_other_settings_it_begins_anew(store: Path, tmp_path: Path) -> None
     stops = iter([False] * 5 + [True] * 1000)
     with pytest.raises(KeyboardInterrupt):
         refresh(store, folder, settings=SHORT, should_stop=lambda: next(stops))
-    [first] = (folder / "work").iterdir()
     found = refresh(store, folder, settings={**SHORT, "training.steps": 30})
-    assert found.when != first.name
+    training = Run.open(found.run).plan.config.training
+    assert training
+    assert training.steps == 30
     assert [each.name for each in (folder / "work").iterdir()] == [found.when], (
         "what the first had made is gone"
     )

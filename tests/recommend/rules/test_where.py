@@ -151,7 +151,9 @@ def test_what_cannot_be_asked_is_refused_by_name(
 
 def test_without_attributes_the_error_says_where_they_come_from(tmp_path: Path) -> None:
     none = Attributes.read(tmp_path / "attributes.npz")
-    with pytest.raises(UsageError, match=r"the model has none. They come from `prepare\(items=...\)`"):
+    with pytest.raises(
+        UsageError, match=r"the model has none. They come from `items` of `prepare\(\)` and `refresh\(\)`"
+    ):
         Filters(none, NUM_GOODS).subset({"price": 1})
     none.write(tmp_path / "attributes.npz")
     assert not (tmp_path / "attributes.npz").exists()
