@@ -247,8 +247,8 @@ JUNK: list[Callable[[random.Random], bytes]] = [
 
 
 WHOLE = (many_headers, mutated_json)
-"""Requests that end by themselves. Of all others it has to be said that nothing follows, and who says so at once may get
-no answer: it looks like hanging up."""
+"""Requests that end by themselves. Of all others it has to be said that nothing follows; who says so at once may get no
+answer, since it looks like hanging up."""
 
 
 async def send_junk(port: int, make: Callable[[random.Random], bytes], rng: random.Random) -> int:

@@ -20,10 +20,9 @@ from bert4rec.store.feedback import (
 )
 from bert4rec.store.sqlite_store import SQLiteHistory
 from bert4rec.store.upkeep import back_up, check_store
+from tests.store.conftest import Open
 from tests.store.test_sqlite_files import assert_sound, traces_of
-from tests.store.test_store import Open, open_again, store
 
-__all__ = ["open_again", "store"]
 MODEL = Served.of("a=1:b=1", "a", "one")
 
 
