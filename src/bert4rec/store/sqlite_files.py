@@ -94,11 +94,16 @@ def way_out(path: Path) -> str:
 def begin(connection: sqlite3.Connection) -> None:
     """Begin to write. Other writers are waited for in short steps: SQLite's own are so long that, among several workers
     who write without pause, one may never get its turn."""
-    deadline = time.monotonic() + WAIT_FOR_OTHER_WRITERS
     connection.execute("PRAGMA busy_timeout = 0")
+    patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+
+def patiently(call: Callable[[], object]) -> None:
+    """Make a call, again and again while others keep the file locked. For some locks SQLite itself does not wait."""
+    deadline = time.monotonic() + WAIT_FOR_OTHER_WRITERS
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            call()
             return
         except sqlite3.OperationalError as error:
             if kind_of(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:

@@ -36,6 +36,7 @@ from bert4rec.store.sqlite_files import (
     free_bytes,
     is_damage,
     is_full,
+    patiently,
     reason_of,
     way_out,
 )
@@ -131,7 +132,8 @@ class SQLiteHistory:
             self.path, timeout=WAIT_FOR_OTHER_WRITERS, isolation_level=None, check_same_thread=False
         )
         self._refuse_foreign(connection)
-        connection.execute("PRAGMA journal_mode = WAL")
+        # Several workers may open a new file at once.
+        patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = ON")  # deleted events are overwritten, not only unlinked
         return connection
