@@ -127,11 +127,13 @@ def serving(folder: Path) -> Iterator[str]:
         assert process.stderr
         lines = iter(process.stderr.readline, "")
         found = next(filter(None, (re.search(r"Serving on (\S+)", line) for line in lines)))
-        threading.Thread(target=lambda: list(lines), daemon=True).start()
+        rest = threading.Thread(target=lambda: list(lines))  # a full pipe would hold up the service
+        rest.start()
         try:
             yield found[1]
         finally:
             process.terminate()
+            rest.join()
 
 
 def ask(address: str, path: str, body: dict[str, Any]) -> dict[str, Any]:

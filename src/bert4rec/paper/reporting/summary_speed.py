@@ -203,7 +203,7 @@ def production_table(lines: Sequence[Line]) -> Table:
 def _circle_cells(found: Line) -> dict[str, str]:
     steps = ", ".join(f"{name} {seconds:g}" for name, seconds in found["seconds"].items())
     return {
-        f"the whole circle, each training in {found['minutes']:g} minutes": f"{found['total']:.0f} s ({steps})",
+        f"the whole circle, {found['minutes']:g} min for each training": f"{found['total']:.0f} s ({steps})",
         "failed requests meanwhile": f"{found['failed']} of {found['requests']:,}",
     }
 
