@@ -94,6 +94,7 @@ def test_a_link_of_nothing_but_junk_falls_back_on_what_is_popular(visit: Visit) 
 
 def test_the_skip_link_leads_on_and_keeps_the_state(visit: Visit) -> None:
     page = visit("#h=i1")
+    expect(page.locator("#recommendations li")).to_have_count(10)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#recommendations")).to_be_focused()
