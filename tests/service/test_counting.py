@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bert4rec.service import hidden_items as hidden_module
 from bert4rec.service.app import Settings, create_app
 from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.experiment import Arm, ServedArms
-from bert4rec.service.served_models import ModelVersions
+from bert4rec.service.served_models import ModelVersions, ServedModel
 from bert4rec.service.service import Service
 from bert4rec.service.telemetry.counters import Metrics
 from bert4rec.store.events import Forgotten, StoreError, open_store
@@ -161,7 +162,8 @@ def test_a_part_that_fails_to_stop_keeps_no_other_from_it(
     store = open_store(f"sqlite:///{tmp_path / 'history.db'}")
 
     async def run() -> None:
-        versions = ModelVersions(exported_model, threads=1, metrics=Metrics())
+        metrics = Metrics()
+        versions = ModelVersions(exported_model, partial(ServedModel, threads=1, metrics=metrics), metrics)
         arms = ServedArms([(Arm("", exported_model, 1), versions)])
         service = Service(arms, store, Metrics(), ChangeMark())
         stop = service.events.stop

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Collection
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 from bert4rec.service.app import Settings, create_app
 from bert4rec.service.change_mark import ChangeMark
 from bert4rec.service.hidden_items import HiddenItems
-from bert4rec.service.served_models import ModelVersions
+from bert4rec.service.served_models import ModelVersions, ServedModel
 from bert4rec.service.stored_events import StoredEvents
 from bert4rec.service.telemetry.counters import Metrics
 from bert4rec.store.events import open_store
@@ -285,7 +286,8 @@ def test_dates_take_effect_by_themselves_when_their_moment_comes(
         store.hide(
             [Hiding("i1", 110, 120), Hiding("i2", 50, 115), Hiding("i3", 200), Hiding("unknown", 0, 105)]
         )
-        versions = ModelVersions(exported_model, threads=1, metrics=Metrics())
+        metrics = Metrics()
+        versions = ModelVersions(exported_model, partial(ServedModel, threads=1, metrics=metrics), metrics)
         events = StoredEvents(store, versions, Metrics())
         items = HiddenItems(events, versions, ChangeMark(), clock)
         found = []

@@ -20,7 +20,7 @@ from bert4rec.service.contract.documents import JSON, describe, docs_page, examp
 from bert4rec.service.experiment import Arm, ServedArms, name_of_test
 from bert4rec.service.http.messages import Response
 from bert4rec.service.problems import ProblemError
-from bert4rec.service.served_models import ModelVersions, open_model
+from bert4rec.service.served_models import ModelVersions, ServedModel, open_model
 from bert4rec.service.service import Service
 from bert4rec.service.telemetry.counters import Metrics
 from bert4rec.service.telemetry.request_log import LogFormat, RequestLog
@@ -73,14 +73,19 @@ def create_app(settings: Settings, mark: ChangeMark | None = None) -> Applicatio
     metrics, tracer = Metrics(), Tracer(export=settings.otel)
     requests = RequestLog(settings.log_format, user_ids=settings.log_user_ids)
     load = partial(
-        ModelVersions,
+        ServedModel,
         threads=settings.threads,
         quantised=settings.quantised,
         force=settings.force,
         metrics=metrics,
         test=name_of_test(settings.arms),
     )
-    arms = ServedArms([(arm, load(arm.model, arm=arm.name)) for arm in settings.arms])
+    arms = ServedArms(
+        [
+            (arm, ModelVersions(arm.model, partial(load, arm=arm.name), metrics, arm.name))
+            for arm in settings.arms
+        ]
+    )
     service = Service(arms, open_store(settings.store), metrics, mark or ChangeMark())
     life = ServiceLife(service, keys, tracer, watch=settings.watch)
     operations = operations_of(service, life)

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -158,27 +158,10 @@ class ModelVersions:
     """Which model answers. Lives in the event loop; only loading happens elsewhere."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        threads: int,
-        metrics: Metrics,
-        quantised: bool = True,
-        force: bool = False,
-        arm: str = "",
-        test: str = "",
+        self, path: Path, load: Callable[[Path], ServedModel], metrics: Metrics, arm: str = ""
     ) -> None:
         """`arm` is the name of what is served here, if it is an arm of a test."""
-        self._load = partial(
-            ServedModel,
-            path,
-            threads=threads,
-            metrics=metrics,
-            quantised=quantised,
-            force=force,
-            arm=arm,
-            test=test,
-        )
+        self._load = partial(load, path)
         self._path, self._metrics, self._arm = path, metrics, arm
         self._seen = fingerprint(path)
         self._looking = asyncio.Lock()
