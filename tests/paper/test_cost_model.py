@@ -1,0 +1,56 @@
+"""What a step costs on several GPUs, on paper: known answers, and how they change with the number of GPUs."""
+
+import pytest
+
+from bert4rec.paper.reporting.cost_model import BETWEEN, INSIDE, Job, step_cost
+from bert4rec.paper.reporting.report_text import table_text
+from bert4rec.paper.reporting.summary_scale import projection_table
+
+TINY = Job(items=1_000, dim=8, layers=1, samples=4, tokens=5, targets=2)
+
+
+def test_arithmetic_is_that_of_the_encoder_and_of_targets_against_items() -> None:
+    dense, attention = 12 * 8 * 8, 2 * 5 * 8
+    assert TINY.flops == 6 * 4 * (5 * (dense + attention) + 2 * 8 * 1_000)
+
+
+def test_a_sampled_softmax_costs_what_it_draws_whatever_the_catalogue() -> None:
+    costs = {Job(items, negatives=100).flops for items in (10**6, 10**8)}
+    assert len(costs) == 1
+    assert Job(100).flops == costs.pop()
+
+
+def test_one_gpu_exchanges_nothing_and_holds_one_table() -> None:
+    cost = step_cost(TINY, 1, 1e9)
+    assert cost.exchanging == 0
+    assert cost.learning_bytes == cost.validating_bytes == 4.5 * 4 * 1_000 * 8
+
+
+def test_what_two_gpus_send_each_other_can_be_counted_by_hand() -> None:
+    rows_there_and_back = 2 * 4 * 5 * 8 / 2
+    gradients = 2 * 12 * 8 * 8 / 2
+    hidden_there_and_back = 2 * 4 * 2 * 8
+    assert TINY.exchanged(2) == 4 * (rows_there_and_back + gradients + hidden_there_and_back)
+
+
+def test_more_gpus_divide_the_table_but_each_validates_with_the_whole_of_it() -> None:
+    one, eight = (step_cost(TINY, gpus, 1e9) for gpus in (1, 8))
+    assert eight.learning_bytes == one.learning_bytes / 8
+    assert eight.validating_bytes == eight.learning_bytes + 4 * 1_000 * 8
+
+
+def test_behind_one_machine_the_network_is_what_carries() -> None:
+    inside, outside = (step_cost(TINY, gpus, 1e9) for gpus in (8, 9))
+    assert inside.exchanging == TINY.exchanged(8) / INSIDE
+    assert outside.exchanging == TINY.exchanged(9) / BETWEEN
+
+
+def test_no_step_is_shorter_than_the_shortest_that_was_measured() -> None:
+    assert step_cost(TINY, 1, 1e30, shortest=0.5).computing == 0.5
+
+
+@pytest.mark.parametrize("device", ["a processor", "NVIDIA H200"])
+def test_projections_are_made_from_what_a_gpu_was_measured_at_alone(device: str) -> None:
+    line = {"device": device, "items": 1_000_000, "share_of_arithmetic_limit": 0.1, "step_milliseconds": 1.0}
+    text = table_text(projection_table([line]))
+    assert ("100 million items, sampled softmax, 64 GPUs" in text) is ("NVIDIA" in device)
