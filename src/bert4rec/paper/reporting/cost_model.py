@@ -38,7 +38,7 @@ class Job:
 
     @property
     def flops(self) -> float:
-        """Of one GPU in a step, forward and backward. Of several, each takes all targets, but its share of the items."""
+        """Of one GPU in a step, forward and backward. Of several, each takes all targets and its share of the items."""
         attention = 2 * self.tokens * self.dim * self.layers
         encoder = self.tokens * (self.dense + attention)
         against = self.items if self.negatives is None else self.negatives
