@@ -51,3 +51,9 @@ def forget_pages(array: NDArray[Any]) -> None:
         base = base.base
     if isinstance(base, mmap.mmap):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def first_and_last(times: NDArray[np.int64]) -> tuple[int, int]:
+    """The earliest and the latest of all times."""
+    ends = [(int(block.min()), int(block.max())) for block in in_blocks(times)]
+    return min(first for first, _ in ends), max(last for _, last in ends)
