@@ -17,7 +17,7 @@ DATA = {*BASE, "plotting", "logs", "data"}
 LEARNING = {*DATA, "settings", "kernels", "models", "tasks", "evaluation"}
 MAY_IMPORT = {
     "errors": set(),
-    "artefact": {"errors"},
+    "artefact": {"errors", "machine"},
     "plotting": {"errors"},
     "frames": {"errors"},
     "pages": set(),

@@ -15,16 +15,18 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape as glob_escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
+from bert4rec.machine import usable_cores
 
 Manifest = dict[str, Any]
+Task, Result = TypeVar("Task"), TypeVar("Result")
 _MANIFESTS = {"dataset.json": "dataset", "run.json": "run", "model.json": "model"}
 """The file by which a folder is recognised → its kind."""
 NAMES = {"dataset": "a dataset", "run": "a run", "model": "an exported model", "file": "a file"}
@@ -51,18 +53,27 @@ def new_folder(target: Path, manifest: str, *, overwrite: bool = False) -> Itera
     """
     _clear_away(behind_links(target))
     refuse_existing(target, manifest, overwrite=overwrite)
+    with scratch_folder(target) as unfinished:
+        yield unfinished
+        # Somebody else may have made it meanwhile.
+        refuse_existing(target, manifest, overwrite=overwrite)
+        target = behind_links(target)
+        if target.exists():
+            _replace(target, unfinished)
+        else:
+            unfinished.rename(target)
+
+
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `target`, locked, and removed in the end with whatever is in it then."""
     target = behind_links(target)
+    _clear_away(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.parent / f".{target.name}.unfinished-{uuid4().hex[:8]}"
     with held(unfinished, wait=True):  # for the moment in which somebody may look whether it is held
         try:
             yield unfinished
-            # Somebody else may have made it meanwhile.
-            refuse_existing(target, manifest, overwrite=overwrite)
-            if target.exists():
-                _replace(target, unfinished)
-            else:
-                unfinished.rename(target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -201,10 +212,14 @@ def _is_ours(manifest: Path) -> bool:
 
 def write_manifest(folder: Path, name: str, manifest: Manifest) -> None:
     """Write `manifest` as `folder/name`, with size and SHA-256 of every other file in the folder, and of itself."""
-    files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    paths = [
+        path
         for path in sorted(folder.iterdir())
         if path.is_file() and path.name != name and not path.name.startswith(".")
+    ]
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(paths, _at_once(sha256_of, paths), strict=True)
     }
     facts = {key: value for key, value in manifest.items() if key not in ("files", "sha256")}
     content = json.dumps({**facts, "files": files}, indent=2, ensure_ascii=False).removesuffix("\n}")
@@ -301,8 +316,7 @@ def purpose(path: Path, kind: str) -> str:
 
 def verify_files(folder: Path, manifest: Manifest) -> None:
     """Hash every file of the folder and refuse the first that has changed since it was written."""
-    for file_name in manifest["files"]:
-        verify_file(folder, manifest, file_name)
+    _at_once(lambda file_name: verify_file(folder, manifest, file_name), manifest["files"])
 
 
 def verify_file(folder: Path, manifest: Manifest, file_name: str) -> None:
@@ -316,6 +330,14 @@ def verify_file(folder: Path, manifest: Manifest, file_name: str) -> None:
         raise DataError(
             f"{path} has changed since it was written (its checksum differs). Re-create the folder."
         )
+
+
+def _at_once(work: Callable[[Task], Result], tasks: Iterable[Task]) -> list[Result]:
+    """What `work` makes of each task, on all cores. For work that lets other threads go on, such as hashing files."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        return list(threads.map(work, tasks))
 
 
 def sha256_of(path: Path) -> str:

@@ -1,9 +1,11 @@
 """`bert4rec.prepare`: from a DataFrame, files or the name of a data set to a dataset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,6 +18,7 @@ from bert4rec.progress import ProgressCallback, progress_bar
 if TYPE_CHECKING:
     from bert4rec.logs.columns import ColumnRequest
     from bert4rec.logs.files import Hints
+    from bert4rec.logs.growing import Scratch
     from bert4rec.logs.log import Log
 
 SYNTHETIC = "synthetic"
@@ -165,19 +168,38 @@ def prepare(
         repeats=repeats,
     )
     columns, hints = ColumnRequest.of(user, item, time, title), Hints(encoding, separator, time_format)
-    reader = _Reader(
-        columns, hints, drop_bad_rows, catalogue=items is not None, show=progress, callback=callback
-    )
-    read = reader.read(source, local_copy, like, seed)
-    log = read.log
-    if items is not None:
-        catalogue = Path(items) if isinstance(items, str | Path) else LogFrame.of(items, "items")
-        log = replace(log, item_columns=join_items(log.item_columns, read_items(catalogue, encoding)))
-    if min_item_actions is None:
-        recipe = replace(recipe, filters=replace(recipe.filters, min_item_actions=read.min_item_actions))
-    return prepare_log(
-        log, target, name=name or read.name, recipe=recipe, source=read.origin, overwrite=overwrite
-    )
+    with _place_for_rows(target) as scratch:
+        reader = _Reader(
+            columns,
+            hints,
+            drop_bad_rows,
+            items is not None,
+            show=progress,
+            callback=callback,
+            scratch=scratch,
+        )
+        read = reader.read(source, local_copy, like, seed)
+        log = read.log
+        if items is not None:
+            catalogue = Path(items) if isinstance(items, str | Path) else LogFrame.of(items, "items")
+            log = replace(log, item_columns=join_items(log.item_columns, read_items(catalogue, encoding)))
+        if min_item_actions is None:
+            recipe = replace(recipe, filters=replace(recipe.filters, min_item_actions=read.min_item_actions))
+        return prepare_log(
+            log, target, name=name or read.name, recipe=recipe, source=read.origin, overwrite=overwrite
+        )
+
+
+@contextmanager
+def _place_for_rows(target: Path | None) -> Iterator["Scratch | None"]:
+    """Where the rows of a log go that is too large for the memory: beside `target`, if and as long as it is needed.
+
+    A dataset without a folder is in memory, as all that leads to it.
+    """
+    from bert4rec.artefact import scratch_folder
+
+    with ExitStack() as closing:
+        yield None if target is None else cache(lambda: closing.enter_context(scratch_folder(target)))
 
 
 def split_spec(
@@ -219,6 +241,8 @@ class _Reader:
     """Whether `items` was passed, which `encoding` may be for."""
     show: bool | None
     callback: ProgressCallback | None
+    scratch: "Scratch | None"
+    """Where the rows of a large log go."""
 
     def read(self, source: object, local_copy: str | Path | None, like: str | None, seed: int) -> _Read:
         """The log of any source that `prepare` takes."""
@@ -269,6 +293,7 @@ class _Reader:
                 self.hints.time_format,
                 drop_bad_rows=self.drop_bad_rows,
                 progress=report,
+                scratch=self.scratch,
             )
         kind = type(frame)
         return _Read(log, "log", {"frame": f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"})
@@ -284,7 +309,12 @@ class _Reader:
         try:
             with progress_bar("Reading", "rows", self.show, self.callback) as report:
                 log = read_log(
-                    paths, self.columns, self.hints, drop_bad_rows=self.drop_bad_rows, progress=report
+                    paths,
+                    self.columns,
+                    self.hints,
+                    drop_bad_rows=self.drop_bad_rows,
+                    progress=report,
+                    scratch=self.scratch,
                 )
         except NotFoundError as error:
             near = get_close_matches(str(paths[0]), (*SOURCES, SYNTHETIC), n=1)
@@ -305,7 +335,7 @@ class _Reader:
             open_source(name, path, cache=cache_folder(), progress=downloaded) as files,
             progress_bar("Reading", "rows", self.show, self.callback) as report,
         ):
-            log = encode(files.frames(), progress=report)
+            log = encode(files.frames(), progress=report, scratch=self.scratch)
             log = replace(log, item_columns=files.items(), notes=[*files.notes, *log.notes])
             return _Read(log, name, dict(files.provenance), files.filters.min_item_actions)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.artefact import Manifest, new_folder, read_manifest, verify_files, write_manifest
+from bert4rec.artefact import Manifest, new_folder, read_manifest, sha256_of, verify_files, write_manifest
+from bert4rec.data.blocks import count_numbers
 from bert4rec.errors import NotFoundError, UsageError
 from bert4rec.frames import Tabular
 
@@ -133,21 +134,25 @@ class Dataset(Tabular):
         """
         target = Path(folder)
         with new_folder(target, MANIFEST, overwrite=overwrite) as unfinished:
-            arrays: dict[str, NDArray[Any] | None] = {
-                "sequences": self.sequences,
-                "offsets": self.offsets,
-                "times": self.times,
-            }
-            arrays |= {f"negatives-{kind}": self.negatives(kind) for kind in self.candidate_kinds}
-            for name, array in arrays.items():
-                if array is not None:
-                    np.save(unfinished / f"{name}.npy", array)
-            self.users().write_parquet(unfinished / "users.parquet")
-            self.write_items(unfinished / "items.parquet")
-            head = {"format": "bert4rec dataset", "schema": SCHEMA}
-            facts = {key: value for key, value in self.manifest.items() if key != "files"}
-            write_manifest(unfinished, MANIFEST, {**head, **facts, "checksum": self.checksum})
+            self.write_into(unfinished)
         return Dataset.open(target)
+
+    def write_into(self, unfinished: Path) -> None:
+        """Write all files into a folder that `new_folder` made; arrays that are there already stay as they are."""
+        arrays: dict[str, NDArray[Any] | None] = {
+            "sequences.npy": self.sequences,
+            "offsets.npy": self.offsets,
+            "times.npy": self.times,
+        }
+        arrays |= {candidates_file(kind): self.negatives(kind) for kind in self.candidate_kinds}
+        for name, array in arrays.items():
+            if array is not None and not (unfinished / name).exists():
+                np.save(unfinished / name, array)
+        self.users().write_parquet(unfinished / "users.parquet")
+        self.write_items(unfinished / "items.parquet")
+        head = {"format": "bert4rec dataset", "schema": SCHEMA}
+        facts = {key: value for key, value in self.manifest.items() if key != "files"}
+        write_manifest(unfinished, MANIFEST, {**head, **facts, "checksum": self.checksum})
 
     @property
     def name(self) -> str:
@@ -214,7 +219,7 @@ class Dataset(Tabular):
     @cached_property
     def item_counts(self) -> NDArray[np.int64]:
         """How often each item number occurs in the whole log; entry 0, padding, is 0."""
-        return np.bincount(self.sequences, minlength=self.num_items + 1)
+        return count_numbers(self.sequences, self.num_items + 1)
 
     def history(self, user: int) -> NDArray[np.int32]:
         """All actions of the user with this number, oldest first, as item numbers."""
@@ -225,7 +230,7 @@ class Dataset(Tabular):
         """Kinds of stored candidates: `popularity`, `uniform` or both."""
         if self.path is None:
             return tuple(self.candidates)
-        return tuple(kind for kind in ("popularity", "uniform") if _candidates_file(kind) in self._files)
+        return tuple(kind for kind in ("popularity", "uniform") if candidates_file(kind) in self._files)
 
     def negatives(self, kind: str = "popularity") -> NDArray[np.int32]:
         """The stored candidates, one row per user; 0 fills up rows that have fewer.
@@ -237,13 +242,13 @@ class Dataset(Tabular):
                 f"{self.where} has no {kind} candidates. Prepare it again with "
                 f'`negatives="{"popularity" if kind == "popularity" else "both"}"`.'
             )
-        return self.candidates[kind] if self.path is None else _map(self.path / _candidates_file(kind))
+        return self.candidates[kind] if self.path is None else _map(self.path / candidates_file(kind))
 
     def candidates_checksum(self, kind: str = "popularity") -> str:
         """Identifies the stored candidates of one kind; empty if there are none."""
         if kind not in self.candidate_kinds:
             return ""
-        facts = self._files.get(_candidates_file(kind))
+        facts = self._files.get(candidates_file(kind))
         return (facts["sha256"] if facts else _sha256_of_array(self.negatives(kind)))[:16]
 
     def items(self) -> "pl.DataFrame":
@@ -361,13 +366,16 @@ class _HashingFile:
 
 
 def _sha256_of_array(array: NDArray[Any]) -> str:
-    """The checksum of the file that `np.save` would write."""
+    """The checksum of the file that `np.save` would write, or has written."""
+    if isinstance(array, np.memmap) and array.filename is not None:
+        return sha256_of(Path(array.filename))
     file = _HashingFile()
     np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
     return file.hash.hexdigest()
 
 
-def _candidates_file(kind: str) -> str:
+def candidates_file(kind: str) -> str:
+    """The name of the file that holds the candidates of this kind."""
     return f"negatives-{kind}.npy"
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.blocks import count_numbers
 from bert4rec.data.dataset import Repeats
 
 NegativeKind = Literal["popularity", "uniform"]
@@ -29,20 +30,24 @@ def draw_negatives(
     seed: int,
     count: int = 100,
     repeats: Repeats = "exclude",
+    out: NDArray[np.int32] | None = None,
 ) -> NDArray[np.int32]:
     """For every user, `count` distinct items in the order drawn: items that the user never had, or any items.
 
     "popularity" draws an item in proportion to its actions in the whole log, "uniform" all alike; either
     way without replacement. Popularity never draws an item without actions. If there are fewer than `count`
     to choose from, a user gets all of them, and 0 for the rest.
+
+    `sequences` may be memory-mapped. `out`, if it is given, is [users, count], perhaps memory-mapped too: it is filled
+    user after user and returned.
     """
-    sequences = np.asarray(sequences)
-    pool = sequences if kind == "popularity" else np.arange(1, num_items + 1, dtype=np.int32)
-    weights = np.bincount(pool, minlength=num_items + 1)
+    pool = np.asarray(sequences) if kind == "popularity" else np.arange(1, num_items + 1, dtype=np.int32)
+    weights = count_numbers(pool, num_items + 1)
     never_drawn = weights == 0
     stream = np.random.PCG64(seed)
     num_users = len(offsets) - 1
-    negatives = np.zeros((num_users, count), np.int32)
+    negatives = np.empty((num_users, count), np.int32) if out is None else out
+    assert negatives.shape == (num_users, count) and negatives.dtype == np.int32
     users_at_once = max(1, _TABLE_CELLS // (num_items + 1))
     table = np.empty((min(num_users, users_at_once), num_items + 1), np.bool_)
     table[:] = never_drawn
@@ -51,14 +56,15 @@ def draw_negatives(
         rows, lengths = np.arange(len(limits) - 1), np.diff(limits)
         if repeats == "keep":  # Nothing is excluded, as if all histories were empty.
             lengths = np.zeros_like(lengths)
-        history = sequences[limits[0] : limits[0] + lengths.sum()]
+        history = np.asarray(sequences[limits[0] : limits[0] + lengths.sum()])
         history_rows = np.repeat(rows, lengths)
-        block = _Block(table[: len(rows)], negatives[first : first + len(rows)])
+        block = _Block(table[: len(rows)], np.zeros((len(rows), count), np.int32))
         block.taken[history_rows, history] = True
         _fill(block, lengths, pool, weights, stream)
         # Undoing only what was marked keeps a large catalogue fast: most of the table was never written.
         block.taken[history_rows, history] = never_drawn[history]
         block.taken[rows[:, None], block.chosen] = never_drawn[block.chosen]
+        negatives[first : first + len(rows)] = block.chosen
     return negatives
 
 

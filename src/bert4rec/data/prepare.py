@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec import __version__
-from bert4rec.artefact import refuse_existing
-from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset, Repeats, checksum_of
-from bert4rec.data.filters import Actions, Filters, apply_filters, count_oddities
+from bert4rec.artefact import new_folder, refuse_existing
+from bert4rec.data.array_files import new_array
+from bert4rec.data.blocks import in_blocks
+from bert4rec.data.dataset import MANIFEST, SCHEMA, Dataset, Repeats, candidates_file, checksum_of
+from bert4rec.data.filters import Filters, apply_filters, count_oddities
 from bert4rec.data.negatives import NegativeKind, draw_negatives
+from bert4rec.data.sorted_actions import SortedActions, is_large
 from bert4rec.data.splits import SplitSpec, make_split
 from bert4rec.errors import UsageError
 from bert4rec.logs.log import Log
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 TIE_RULE = "actions of a user at the same time keep the order of the log"
 USUAL_REPEATS = 0.1
 """If at least this share of the actions repeats an item, repeating is what users do, not an accident."""
+ROWS_AT_ONCE = 2**17
+"""Of candidates, while looking through them."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +67,36 @@ def prepare(
     """
     if target is not None:
         refuse_existing(target, MANIFEST, overwrite=overwrite)
-    actions, notes = apply_filters(_sorted(log), recipe.filters)
-    users, user_counts = _number_users(actions.users)
-    numbers, item_counts = _number_items(actions.items)
+    if target is None or not is_large(log):
+        dataset = _make(log, None, name, recipe, source or {})
+        return dataset if target is None else dataset.save(target, overwrite=overwrite)
+    with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
+        _make(log, folder, name, recipe, source or {}).write_into(folder)
+    return Dataset.open(target)
+
+
+def _make(log: Log, folder: Path | None, name: str, recipe: Recipe, source: Mapping[str, Any]) -> Dataset:
+    """The dataset of a log: its arrays are in memory, or mapped files of `folder`."""
+    actions = SortedActions(log, folder)
+    notes = apply_filters(actions, recipe.filters)
+    users = np.flatnonzero(actions.counts)
+    user_counts = actions.counts[users]
+    numbers, item_counts = _number_items(actions.item_counts())
     items, described = _items_table(log, numbers, item_counts)
-    sequences, times = numbers[actions.items], actions.times
     offsets = np.concatenate([[0], np.cumsum(user_counts)]).astype(np.int64)
-    counts = {"users": len(users), "items": len(item_counts), "actions": len(sequences)}
-    counts |= count_oddities(actions)
-    del actions  # Candidates need memory.
+    counts = {"users": len(users), "items": len(item_counts), "actions": len(actions)}
+    counts |= count_oddities(actions.blocks())
+    sequences, times = actions.numbered(numbers)
     # An action that is there twice by accident is not a sign of users who come back.
     share = (counts["repeats"] - counts["duplicates"]) / (len(sequences) - counts["duplicates"])
     rule: Repeats = recipe.repeats or ("keep" if share >= USUAL_REPEATS else "exclude")
-    candidates, too_few = _draw_candidates(recipe, rule, sequences, offsets, len(item_counts))
+    candidates, too_few = _draw_candidates(recipe, rule, sequences, offsets, len(item_counts), folder)
     manifest = {
         "format": "bert4rec dataset",
         "schema": SCHEMA,
         "written_by": f"bert4rec {__version__}",
         "name": name,
-        "source": dict(source or {}),
+        "source": dict(source),
         "checksum": checksum_of(sequences, offsets, times),
         "counts": counts,
         "filters": asdict(recipe.filters),
@@ -103,32 +119,11 @@ def prepare(
     tables = {"items": items, "users": _users_table(log.user_ids, users, user_counts)}
     dataset = Dataset(None, manifest, sequences, offsets, times, candidates, tables)
     make_split(dataset)  # An impossible split must not replace an older dataset.
-    return dataset if target is None else dataset.save(target, overwrite=overwrite)
+    return dataset
 
 
-def _sorted(log: Log) -> Actions:
-    """Actions by user, then time. Stable: what the log does not order by time stays in the log's order."""
-    import polars as pl
-
-    keys = [pl.Series("user", log.users)]
-    if log.times is not None:
-        keys.append(pl.Series("time", log.times))
-    frame = pl.DataFrame(keys)
-    order = frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()
-    times = None if log.times is None else log.times[order]
-    return Actions(log.users[order], log.items[order], times)
-
-
-def _number_users(users: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The users that are left, as indices into the log's ids, and how many actions each has."""
-    counts = np.bincount(users)
-    present = np.flatnonzero(counts)
-    return present, counts[present]
-
-
-def _number_items(items: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _number_items(counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Per index into the log's ids the item's number (0: not left), and per number, from 1, its count."""
-    counts = np.bincount(items)
     by_falling_count = np.argsort(-counts, kind="stable")
     num_items = np.count_nonzero(counts)
     numbers = np.zeros(len(counts), np.int32)
@@ -155,16 +150,24 @@ def _draw_candidates(
     sequences: NDArray[np.int32],
     offsets: NDArray[np.int64],
     num_items: int,
+    folder: Path | None,
 ) -> tuple[dict[str, NDArray[np.int32]], list[str]]:
-    """The candidates of each kind, and a note for each kind that has too few."""
+    """The candidates of each kind, in memory or in files of `folder`, and a note for each kind that has too few."""
     # If a target may be drawn, draw one more: when the target is left out, as many remain.
     count = recipe.num_negatives + (rule == "keep")
-    candidates: dict[str, NDArray[np.int32]] = {
-        kind: draw_negatives(
-            sequences, offsets, num_items, kind=kind, seed=recipe.seed, count=count, repeats=rule
+    candidates = dict[str, NDArray[np.int32]]()
+    for kind in recipe.negatives:
+        path = None if folder is None else folder / candidates_file(kind)
+        candidates[kind] = draw_negatives(
+            sequences,
+            offsets,
+            num_items,
+            kind=kind,
+            seed=recipe.seed,
+            count=count,
+            repeats=rule,
+            out=new_array(path, np.int32, (len(offsets) - 1, count)),
         )
-        for kind in recipe.negatives
-    }
     return candidates, [
         note
         for drawn in candidates.values()
@@ -200,13 +203,16 @@ def _items_table(
 
 
 def _note_if_short(negatives: NDArray[np.int32], num_items: int, wanted: int, rule: Repeats) -> list[str]:
-    short = np.flatnonzero((negatives == 0).any(axis=1))
-    if not len(short):
+    short, fewest = 0, wanted
+    for block in in_blocks(negatives, ROWS_AT_ONCE):
+        found = np.count_nonzero(block, axis=1)
+        short += int(np.count_nonzero(found < block.shape[1]))
+        fewest = min(fewest, int(found.min()))
+    if not short:
         return []
     if rule == "keep":
         return [f"There are only {num_items:,} items, so all of them are candidates, fewer than {wanted}."]
-    fewest = int((negatives[short] > 0).sum(axis=1).min())
     return [
-        f"{len(short):,} of {len(negatives):,} users have fewer than {wanted} items that they never had: they are "
+        f"{short:,} of {len(negatives):,} users have fewer than {wanted} items that they never had: they are "
         f"ranked among fewer candidates (at least {fewest}), which is easier."
     ]

@@ -1,11 +1,13 @@
 """What a dataset looks like: the row of Table 1, and what the paper does not print."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.blocks import first_and_last, user_blocks
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.logs.times import format_moment
@@ -17,9 +19,11 @@ CURVE_POINTS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 def statistics(dataset: Dataset) -> dict[str, Any]:
     """Counts, lengths, density and popularity, ready for JSON."""
     lengths, counts = dataset.lengths, dataset.manifest["counts"]
+    days = (
+        [] if dataset.times is None else [format_moment(each)[:10] for each in first_and_last(dataset.times)]
+    )
     if "repeats" not in counts:  # Not made of a log.
-        users = np.repeat(np.arange(dataset.num_users, dtype=np.uint32), lengths)
-        counts = count_oddities(Actions(users, dataset.sequences.astype(np.uint32), dataset.times))
+        counts = count_oddities(_actions(dataset))
     return {
         "name": dataset.name,
         "users": dataset.num_users,
@@ -35,10 +39,18 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "repeats": counts["repeats"],
         "repeat_rule": dataset.repeats,
         "popularity": popularity_curve(dataset.item_counts[1:]),
-        "first_day": None if dataset.times is None else format_moment(int(dataset.times.min()))[:10],
-        "last_day": None if dataset.times is None else format_moment(int(dataset.times.max()))[:10],
+        "first_day": days[0] if days else None,
+        "last_day": days[1] if days else None,
         "checksum": dataset.checksum,
     }
+
+
+def _actions(dataset: Dataset) -> Iterator[Actions]:
+    for users in user_blocks(dataset.offsets):
+        numbers = np.repeat(np.arange(users.start, users.stop, dtype=np.uint32), dataset.lengths[users])
+        part = slice(*dataset.offsets[[users.start, users.stop]])
+        times = None if dataset.times is None else np.asarray(dataset.times[part])
+        yield Actions(numbers, dataset.sequences[part].astype(np.uint32), times)
 
 
 def popularity_curve(counts: NDArray[np.int64]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Read any interaction log into memory: one row per action, ids as small numbers."""
+"""Read any interaction log: one row per action, ids as small numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnChoice, ColumnRequest, choose_columns, guess_columns
 from bert4rec.logs.files import Hints, ends_in_times, names_columns, without_header
+from bert4rec.logs.growing import GrowingColumn, Scratch
 from bert4rec.logs.readers import (
     LINES,
+    ROWS_PER_BATCH,
     LogFrame,
     LogSource,
     column_types,
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Log:
-    """An interaction log in the order it was written, not yet filtered or sorted."""
+    """An interaction log in the order it was written, not yet filtered or sorted.
+
+    The rows of a large one may be memory-mapped files, which are there until it is prepared.
+    """
 
     users: NDArray[np.uint32]
     """Per action, an index into `user_ids`."""
@@ -66,12 +71,15 @@ def read_log(
     *,
     drop_bad_rows: bool = False,
     progress: ProgressCallback | None = None,
+    scratch: Scratch | None = None,
 ) -> Log:
     """Read all files that `sources` names, one after the other, as one log."""
-    with TemporaryDirectory(prefix="bert4rec-") as scratch:
-        files = open_files(sources, Path(scratch), hints)
+    with TemporaryDirectory(prefix="bert4rec-") as unpacked:
+        files = open_files(sources, Path(unpacked), hints)
         parts = plan(files, columns)
-        return read_parts(parts, hints.time_format, drop_bad_rows=drop_bad_rows, progress=progress)
+        return read_parts(
+            parts, hints.time_format, drop_bad_rows=drop_bad_rows, progress=progress, scratch=scratch
+        )
 
 
 def read_frame(
@@ -81,9 +89,11 @@ def read_frame(
     *,
     drop_bad_rows: bool = False,
     progress: ProgressCallback | None = None,
+    scratch: Scratch | None = None,
 ) -> Log:
     """Read a table in memory as a log."""
-    return read_parts(plan([frame], columns), time_format, drop_bad_rows=drop_bad_rows, progress=progress)
+    parts = plan([frame], columns)
+    return read_parts(parts, time_format, drop_bad_rows=drop_bad_rows, progress=progress, scratch=scratch)
 
 
 def plan(files: Sequence[LogSource], request: ColumnRequest) -> list[Part]:
@@ -105,6 +115,7 @@ def read_parts(
     *,
     drop_bad_rows: bool = False,
     progress: ProgressCallback | None = None,
+    scratch: Scratch | None = None,
 ) -> Log:
     """Read files or a frame as one log. Rows whose time cannot be read are an error, or are dropped and counted."""
     timed, timeless = (
@@ -122,7 +133,7 @@ def read_parts(
         )
     text_ids = frozenset(role for part in parts for role in part.text_ids)
     times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
-    log = encode(_frames(parts, times), text_ids=text_ids, progress=progress)
+    log = encode(_frames(parts, times), text_ids=text_ids, progress=progress, scratch=scratch)
     # If no time at all can be read, it is not the rows that are bad.
     if times and times.bad and (not drop_bad_rows or times.bad == times.count):
         raise times.refusal()
@@ -180,39 +191,41 @@ def encode(
     *,
     text_ids: frozenset[str] = frozenset(),
     progress: ProgressCallback | None = None,
+    scratch: Scratch | None = None,
 ) -> Log:
     """Collect frames with columns `user`, `item` and perhaps `time` (microseconds) and `title` into a log.
 
     Rows without user, item or (if there are times) time are dropped and counted. Ids that are all whole
     numbers, some perhaps written as 6.0, become integers, except for the roles in `text_ids`, whose source says
-    that they are text.
+    that they are text. With `scratch`, a log of very many rows is kept there and memory-mapped.
     """
     import polars as pl
 
     # polars numbers the ids; its tables of names live only as long as some series refers to them.
     names = {role: pl.Series([], dtype=pl.Categorical(pl.Categories.random())) for role in ("user", "item")}
-    numbers: dict[str, list[NDArray[np.uint32]]] = {"user": [], "item": []}
-    times: list[NDArray[np.int64]] = []
+    numbers = {role: GrowingColumn(role, np.uint32, scratch) for role in names}
+    times: GrowingColumn | None = None
     titles: list[pl.DataFrame] = []
     missing = dict.fromkeys(("user", "item", "time"), 0)
     rows = 0
     for frame in frames:
         rows += frame.height
         complete = _drop_incomplete(frame, missing)
-        for role, parts in numbers.items():
-            parts.append(complete[role].cast(names[role].dtype).to_physical().to_numpy())
+        for role, column in numbers.items():
+            column.add(complete[role].cast(names[role].dtype).to_physical().to_numpy())
         if "time" in frame.columns:
-            times.append(complete["time"].to_numpy())
+            times = times or GrowingColumn("time", np.int64, scratch)
+            times.add(complete["time"].to_numpy())
         if "title" in frame.columns:
             titles.append(_first_of_each(complete.select(pl.col("item").alias("id"), "title").drop_nulls()))
         if progress:
             progress(rows, None)
-    users, user_ids = _ids(names["user"], numbers["user"], as_text="user" in text_ids)
-    items, item_ids = _ids(names["item"], numbers["item"], as_text="item" in text_ids)
+    users, user_ids = _ids(names["user"], numbers["user"].array(), as_text="user" in text_ids)
+    items, item_ids = _ids(names["item"], numbers["item"].array(), as_text="item" in text_ids)
     return Log(
         users=users,
         items=items,
-        times=np.concatenate(times) if times else None,
+        times=times.array() if times else None,
         user_ids=user_ids,
         item_ids=item_ids,
         item_columns=_titles(titles, item_ids) if titles else None,
@@ -318,7 +331,7 @@ def _titles(titles: "list[pl.DataFrame]", item_ids: "pl.Series") -> "pl.DataFram
 
 
 def _ids(
-    numbered: "pl.Series", numbers: "list[NDArray[np.uint32]]", *, as_text: bool
+    numbered: "pl.Series", per_action: NDArray[np.uint32], *, as_text: bool
 ) -> "tuple[NDArray[np.uint32], pl.Series]":
     """Per action the number of its id, and the ids in the order of their numbers.
 
@@ -328,7 +341,6 @@ def _ids(
 
     assert isinstance(numbered.dtype, pl.Categorical)
     names = numbered.dtype.categories.to_series().alias("id")
-    per_action = np.concatenate([np.empty(0, np.uint32), *numbers])
     integers = None if as_text else whole_numbers(names)
     if integers is None:
         return per_action, names
@@ -336,5 +348,8 @@ def _ids(
     if len(ids) < len(names):
         places = ids.to_frame().with_row_index("place")
         place = integers.to_frame().join(places, on="id", how="left", maintain_order="left")["place"]
-        per_action = place.to_numpy()[per_action]
+        place_of = place.to_numpy()
+        for first in range(0, len(per_action), ROWS_PER_BATCH):  # They may be a memory map.
+            part = slice(first, first + ROWS_PER_BATCH)
+            per_action[part] = place_of[per_action[part]]
     return per_action, ids

@@ -1,0 +1,59 @@
+"""Arrays that may be larger than the memory, a block at a time.
+
+A dataset's arrays are memory-mapped. What looks at all of them goes through here, so that neither copies nor pages that
+were read take more memory than a block does.
+"""
+
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ACTIONS_AT_ONCE = 2**24
+"""Bounds the memory, not the result."""
+
+
+def in_blocks(array: NDArray[Any], size: int | None = None) -> Iterator[NDArray[Any]]:
+    """The array, piece by piece."""
+    size = size or ACTIONS_AT_ONCE
+    for first in range(0, len(array), size):
+        yield np.asarray(array[first : first + size])
+        forget_pages(array)
+
+
+def user_blocks(offsets: NDArray[np.int64], size: int | None = None) -> Iterator[slice]:
+    """All users, in turn, as many at a time as have about `size` actions; at least one.
+
+    User u's actions are those from offsets[u] to offsets[u + 1].
+    """
+    size, num_users, first = size or ACTIONS_AT_ONCE, len(offsets) - 1, 0
+    while first < num_users:
+        end = int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1
+        end = min(max(end, first + 1), num_users)
+        yield slice(first, end)
+        first = end
+
+
+def count_numbers(numbers: NDArray[np.integer[Any]], length: int) -> NDArray[np.int64]:
+    """How often each of the numbers from 0 to `length` - 1 occurs, as `np.bincount` finds it in an array in memory."""
+    counts = np.zeros(length, np.int64)
+    for block in in_blocks(numbers):
+        counts += np.bincount(block, minlength=length)
+    return counts
+
+
+def forget_pages(array: NDArray[Any]) -> None:
+    """Give back the memory of what was read or written of a memory map: it is in the file, and can be read again."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def first_and_last(times: NDArray[np.int64]) -> tuple[int, int]:
+    """The earliest and the latest of all times."""
+    ends = [(int(block.min()), int(block.max())) for block in in_blocks(times)]
+    return min(first for first, _ in ends), max(last for _, last in ends)
