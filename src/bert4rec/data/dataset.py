@@ -133,21 +133,26 @@ class Dataset(Tabular):
         """
         target = Path(folder)
         with new_folder(target, MANIFEST, overwrite=overwrite) as unfinished:
-            arrays: dict[str, NDArray[Any] | None] = {
-                "sequences": self.sequences,
-                "offsets": self.offsets,
-                "times": self.times,
-            }
-            arrays |= {f"negatives-{kind}": self.negatives(kind) for kind in self.candidate_kinds}
-            for name, array in arrays.items():
-                if array is not None:
-                    np.save(unfinished / f"{name}.npy", array)
-            self.users().write_parquet(unfinished / "users.parquet")
-            self.write_items(unfinished / "items.parquet")
-            head = {"format": "bert4rec dataset", "schema": SCHEMA}
-            facts = {key: value for key, value in self.manifest.items() if key != "files"}
-            write_manifest(unfinished, MANIFEST, {**head, **facts, "checksum": self.checksum})
+            self.write_files(unfinished)
         return Dataset.open(target)
+
+    def write_files(self, folder: Path) -> None:
+        """Write all files into a folder that nobody reads yet. Arrays that are there already stay as they are."""
+        arrays: dict[str, NDArray[Any] | None] = {
+            "sequences": self.sequences,
+            "offsets": self.offsets,
+            "times": self.times,
+        }
+        arrays |= {f"negatives-{kind}": self.negatives(kind) for kind in self.candidate_kinds}
+        for name, array in arrays.items():
+            path = folder / f"{name}.npy"
+            if array is not None and not path.exists():
+                np.save(path, array)
+        self.users().write_parquet(folder / "users.parquet")
+        self.write_items(folder / "items.parquet")
+        head = {"format": "bert4rec dataset", "schema": SCHEMA}
+        facts = {key: value for key, value in self.manifest.items() if key != "files"}
+        write_manifest(folder, MANIFEST, {**head, **facts, "checksum": self.checksum})
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """Which actions of a log are kept (section 4.1: "we keep users with at least five feedbacks")."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,41 @@ from bert4rec.logs.times import format_moment
 Mask = NDArray[np.bool_]
 
 
+class Filterable(Protocol):
+    """Actions that can be filtered, wherever they are. A filter that drops nothing returns the same object."""
+
+    @property
+    def has_times(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def count_users(self) -> int: ...
+
+    def since(self, moment: int) -> Self:
+        """Only actions at or after a moment."""
+
+    def until(self, moment: int) -> Self:
+        """Only actions before a moment."""
+
+    def without_duplicates(self) -> Self:
+        """Only the first of several actions that agree in user, item and time."""
+
+    def without_repeats(self) -> Self:
+        """Only a user's first action on an item."""
+
+    def with_items_of(self, least: int) -> Self:
+        """Only items with at least so many actions."""
+
+    def with_users_of(self, least: int) -> Self:
+        """Only users with at least so many actions."""
+
+
+AnyActions = TypeVar("AnyActions", bound=Filterable)
+
+
 @dataclass(frozen=True)
 class Actions:
-    """Actions sorted by user, then by time, ties in the order of the log."""
+    """Actions in memory, sorted by user, then by time, ties in the order of the log."""
 
     users: NDArray[np.uint32]
     items: NDArray[np.uint32]
@@ -23,11 +56,47 @@ class Actions:
     def __len__(self) -> int:
         return len(self.users)
 
+    @property
+    def has_times(self) -> bool:
+        """Whether it is known when actions were made, and not only in which order."""
+        return self.times is not None
+
+    def count_users(self) -> int:
+        """How many users have an action."""
+        return int(np.count_nonzero(np.bincount(self.users)))
+
     def keep(self, mask: Mask) -> "Actions":
         """Only the actions for which `mask` is True."""
         if mask.all():
             return self
         return Actions(self.users[mask], self.items[mask], None if self.times is None else self.times[mask])
+
+    def since(self, moment: int) -> "Actions":
+        """Only actions at or after a moment."""
+        assert self.times is not None
+        return self.keep(self.times >= moment)
+
+    def until(self, moment: int) -> "Actions":
+        """Only actions before a moment."""
+        assert self.times is not None
+        return self.keep(self.times < moment)
+
+    def without_duplicates(self) -> "Actions":
+        """Only the first of several actions that agree in user, item and time."""
+        assert self.times is not None
+        return self.keep(~duplicates(self, self.times))
+
+    def without_repeats(self) -> "Actions":
+        """Only a user's first action on an item."""
+        return self.keep(~repeats(self.users, self.items))
+
+    def with_items_of(self, least: int) -> "Actions":
+        """Only items with at least so many actions."""
+        return self.keep(_frequent(self.items, least))
+
+    def with_users_of(self, least: int) -> "Actions":
+        """Only users with at least so many actions."""
+        return self.keep(_frequent(self.users, least))
 
 
 @dataclass(frozen=True)
@@ -55,7 +124,7 @@ class Filters:
                 raise UsageError(f"`{name}` must not be negative, found {getattr(self, name)}.")
 
 
-def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str]]:
+def apply_filters(actions: AnyActions, filters: Filters) -> tuple[AnyActions, list[str]]:
     """The actions that are left, and a sentence for every filter that dropped some.
 
     Raises DataError naming the filter that leaves none.
@@ -63,44 +132,44 @@ def apply_filters(actions: Actions, filters: Filters) -> tuple[Actions, list[str
     if not len(actions):
         raise DataError("The log has no actions.")
     notes = []
-    for name, keep in _steps(filters):
+    for parameter, value, keep in _steps(actions, filters):
+        name = f"{parameter}={value}"
         kept = keep(actions)
         if not len(kept):
             raise DataError(f"`{name}` leaves none of {len(actions):,} actions. Loosen this filter.")
         if len(kept) < len(actions):
             dropped = f"{len(actions) - len(kept):,} of {len(actions):,} actions"
-            before, after = _count_users(actions), _count_users(kept)
+            before, after = actions.count_users(), kept.count_users()
             users = f", and {before - after:,} of {before:,} users" if after < before else ""
             notes.append(f"`{name}` dropped {dropped}{users}.")
         actions = kept
     return actions, notes
 
 
-def _count_users(actions: Actions) -> int:
-    return int(np.count_nonzero(np.bincount(actions.users)))
+_Step = tuple[str, object, Callable[[AnyActions], AnyActions]]
+"""Parameter, its value as it is shown, and what it does."""
 
 
-def _steps(filters: Filters) -> list[tuple[str, Callable[[Actions], Actions]]]:
-    steps: list[tuple[str, Callable[[Actions], Actions]]] = []
-    if filters.after is not None:
-        after = filters.after
-        steps.append((f'after="{format_moment(after)}"', lambda a: a.keep(_times(a, "after") >= after)))
-    if filters.before is not None:
-        before = filters.before
-        steps.append((f'before="{format_moment(before)}"', lambda a: a.keep(_times(a, "before") < before)))
+def _steps(actions: AnyActions, filters: Filters) -> Iterator[_Step[AnyActions]]:
+    def timed(parameter: str) -> str:
+        if not actions.has_times:
+            raise UsageError(f"`{parameter}` requires times, and this log has none.")
+        return parameter
+
+    if (after := filters.after) is not None:
+        yield timed("after"), f'"{format_moment(after)}"', lambda a: a.since(after)
+    if (before := filters.before) is not None:
+        yield timed("before"), f'"{format_moment(before)}"', lambda a: a.until(before)
     if filters.drop_duplicates:
-        steps.append(("drop_duplicates=True", lambda a: a.keep(~duplicates(a, _times(a, "drop_duplicates")))))
+        yield timed("drop_duplicates"), True, lambda a: a.without_duplicates()
     if filters.drop_repeats:
-        steps.append(("drop_repeats=True", lambda a: a.keep(~repeats(a.users, a.items))))
-    if filters.min_item_actions > 1:
-        least = filters.min_item_actions
-        steps.append((f"min_item_actions={least}", lambda a: a.keep(_frequent(a.items, least))))
-    if filters.min_user_actions > 1:
-        fewest = filters.min_user_actions
-        steps.append((f"min_user_actions={fewest}", lambda a: a.keep(_frequent(a.users, fewest))))
-    if filters.k_core > 1:
-        steps.append((f"k_core={filters.k_core}", lambda a: _core(a, filters.k_core)))
-    return steps
+        yield "drop_repeats", True, lambda a: a.without_repeats()
+    if (least := filters.min_item_actions) > 1:
+        yield "min_item_actions", least, lambda a: a.with_items_of(least)
+    if (fewest := filters.min_user_actions) > 1:
+        yield "min_user_actions", fewest, lambda a: a.with_users_of(fewest)
+    if (core := filters.k_core) > 1:
+        yield "k_core", core, lambda a: _core(a, core)
 
 
 def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
@@ -140,22 +209,16 @@ def count_oddities(actions: Actions) -> dict[str, int]:
     return counts
 
 
-def _times(actions: Actions, parameter: str) -> NDArray[np.int64]:
-    if actions.times is None:
-        raise UsageError(f"`{parameter}` requires times, and this log has none.")
-    return actions.times
-
-
 def _frequent(numbers: NDArray[np.uint32], least: int) -> Mask:
     mask: Mask = (np.bincount(numbers) >= least)[numbers]
     return mask
 
 
-def _core(actions: Actions, least: int) -> Actions:
+def _core(actions: AnyActions, least: int) -> AnyActions:
     while len(actions):
-        kept = actions.keep(_frequent(actions.users, least))
+        kept = actions.with_users_of(least)
         if len(kept):
-            kept = kept.keep(_frequent(kept.items, least))
+            kept = kept.with_items_of(least)
         if len(kept) == len(actions):
             break
         actions = kept

@@ -71,32 +71,40 @@ class TimeReader:
 
         `rows` are the rows of the source that the values come from; `place` says for people where a row stands.
         """
-        import polars as pl
-
-        if values.dtype.is_nested() or (
-            values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime)
-        ):
-            raise DataError(
-                f"`time`: column {self.column!r} of {where} holds {values.dtype}. Expected dates or numbers since 1970."
-            )
-        if values.dtype == pl.String:
-            values = values.str.strip_chars()
-            values = values.set(values == "", None)
-        elif values.dtype.is_float():
-            values = values.fill_nan(None)
+        self.check_type(values.dtype, where)
+        values = without_blanks(values)
         present = values.drop_nulls()
-        if self.unit is None and len(present):
-            self.unit = _guess_unit(present)
-        if not len(present):
-            return pl.Series([None] * len(values), dtype=pl.Int64), values.is_not_null()
-        micros = self._parse(values, where)
-        is_bad = values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
+        self.learn(present)
+        micros, is_bad = self.convert(values, where)
         self.count += len(present)
         self.bad += int(is_bad.sum())
         for index in is_bad.arg_true()[: MOST_EXAMPLES - len(self._examples)]:
             self._advice = self._advice or self._advise(values[index], micros[index])
             self._examples.append(f"{values[index]!r} ({place(rows[index])})")
         return micros, is_bad
+
+    def check_type(self, kind: "pl.DataType", where: str) -> None:
+        """Refuse a column of this type if it cannot hold times."""
+        import polars as pl
+
+        if kind.is_nested() or (kind.is_temporal() and not isinstance(kind, pl.Date | pl.Datetime)):
+            raise DataError(
+                f"`time`: column {self.column!r} of {where} holds {kind}. Expected dates or numbers since 1970."
+            )
+
+    def learn(self, present: "pl.Series") -> None:
+        """Decide how times are written, if that is not decided, from values of which none is missing."""
+        if self.unit is None and len(present):
+            self.unit = _guess_unit(present)
+
+    def convert(self, values: "pl.Series", where: str) -> "tuple[pl.Series, pl.Series]":
+        """Int64 microseconds, where missing stays missing, and which values (without blanks) are not times."""
+        import polars as pl
+
+        if values.null_count() == len(values):
+            return pl.Series([None] * len(values), dtype=pl.Int64), values.is_not_null()
+        micros = self._parse(values, where)
+        return micros, values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
 
     def describe_bad(self) -> str:
         """The first values that are not times, and where they stand."""
@@ -138,6 +146,16 @@ class TimeReader:
         if self.unit not in ("dates", "iso"):
             return "Write all times in the same way."
         return _suggest_format(str(value))
+
+
+def without_blanks(values: "pl.Series") -> "pl.Series":
+    """Text without blanks around it; what is empty, and what is not a number, is missing."""
+    import polars as pl
+
+    if values.dtype == pl.String:
+        values = values.str.strip_chars()
+        return values.set(values == "", None)
+    return values.fill_nan(None) if values.dtype.is_float() else values
 
 
 def _suggest_format(value: str) -> str:
