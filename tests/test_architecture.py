@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "budget": {*LEARNING, "training"},
     "recommend": DATA,
     "export": {*LEARNING, "training", "recommend"},
+    "spark": {*DATA, "recommend"},
     "store": DATA,
     "service": {*DATA, "recommend", "store"},
     "tuning": {*LEARNING, "training", "budget"},
@@ -65,6 +66,9 @@ HEAVY = {
     "tensorboard",
     "onnxruntime",
     "optuna",
+    "pandas",
+    "pyarrow",
+    "pyspark",
     "scipy",
     "transformers",
 }
