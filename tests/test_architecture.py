@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "store": DATA,
     "service": {*DATA, "recommend", "store"},
     "tuning": {*LEARNING, "training", "budget"},
-    "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "store", "service"},
+    "api": {*LEARNING, "sources", "world", "training", "budget", "recommend", "export", "spark", "store", "service"},
     "production": {*LEARNING, "training", "recommend", "export", "store", "api"},
     "automatic": {*LEARNING, "pages", "training", "budget", "api"},
     "demo": {*LEARNING, "pages", "world", "training", "export"},
