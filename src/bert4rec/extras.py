@@ -37,3 +37,9 @@ def require_tracing() -> None:
         is_there = False
     if not is_there:
         raise UsageError("OpenTelemetry is required to export traces: pip install 'bert4rec[otel]'.")
+
+
+def require_spark() -> None:
+    """Refuse to go on without what Spark needs in Python; does not load it."""
+    if not all(map(find_spec, ("pyspark", "pyarrow", "pandas"))):
+        raise UsageError("pyspark is required: pip install 'bert4rec[spark]'.")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from polars._typing import ArrowStreamExportable
+    from pyspark.sql import DataFrame as SparkFrame
 
 
 @runtime_checkable
@@ -43,6 +44,11 @@ Frame: TypeAlias = Union[ArrowStream, ArrowArray, "pl.LazyFrame"]
 def is_frame(value: object) -> TypeGuard[Frame]:
     """Whether `value` is a table that `to_lazy` can read."""
     return isinstance(value, ArrowStream | ArrowArray) or _is_from(value, "polars", "LazyFrame")
+
+
+def is_spark_frame(value: object) -> "TypeGuard[SparkFrame]":
+    """Whether `value` is a DataFrame of Spark, which can be larger than the memory."""
+    return _is_from(value, "pyspark.sql", "DataFrame")
 
 
 def to_lazy(frame: Frame, parameter: str) -> "pl.LazyFrame":

@@ -22,8 +22,8 @@ def filtered(
     """What is left of users and items, and what is told about it."""
     users, items = (np.array(column, np.uint32) for column in zip(*pairs, strict=True))
     ids = pl.Series(range(int(max(users.max(), items.max())) + 1))
-    actions = SortedActions(Log(users, items, None if times is None else np.array(times), ids, ids))
-    notes = apply_filters(actions, filters)
+    log = Log(users, items, None if times is None else np.array(times), ids, ids)
+    actions, notes = apply_filters(SortedActions(log), filters)
     left = [
         pair
         for block in actions.blocks()

@@ -2,12 +2,10 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +14,7 @@ import httpx2
 import numpy as np
 
 from bert4rec.artefact import write_manifest
+from tests.spoken import Spoken
 
 BERT4REC = str(Path(sys.executable).parent / "bert4rec")
 TRAINED = {
@@ -39,40 +38,16 @@ class RunningServer:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self._lines: list[str] = []
-        self._news = threading.Condition()
-        self._ended = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        assert process.stderr
+        self._spoken = Spoken(process.stderr)
+        self.wait_for_line = self._spoken.wait_for_line
         self.address = self.wait_for_line(r"Serving on (.+?) \(page").group(1)
         """As `https://127.0.0.1:8000` or `unix socket /run/socket`."""
         self.port = int(self.address.rpartition(":")[2]) if "://" in self.address else 0
 
-    def _read(self) -> None:
-        assert self.process.stderr
-        for line in self.process.stderr:
-            with self._news:
-                self._lines.append(line)
-                self._news.notify_all()
-        with self._news:
-            self._ended = True
-            self._news.notify_all()
-
-    def wait_for_line(self, pattern: str) -> re.Match[str]:
-        """The first line of the log, past or to come, in which the pattern is found."""
-
-        def found() -> re.Match[str] | None:
-            return next(filter(None, (re.search(pattern, line) for line in self._lines)), None)
-
-        with self._news:
-            self._news.wait_for(lambda: found() or self._ended, timeout=PATIENCE)
-        match = found()
-        assert match, f"never said {pattern!r}, but:\n{self.log}"
-        return match
-
     @property
     def log(self) -> str:
-        return "".join(self._lines)
+        return self._spoken.text
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(base_url=self.address, timeout=PATIENCE)
@@ -81,7 +56,7 @@ class RunningServer:
         """Ask it to end; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(PATIENCE)
-        self._reader.join()
+        self._spoken.wait_for_end()
         return code
 
     def kill(self) -> None:
@@ -89,7 +64,7 @@ class RunningServer:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
-        self._reader.join()
+        self._spoken.wait_for_end()
 
 
 @contextmanager

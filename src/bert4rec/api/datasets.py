@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from bert4rec.data.dataset import MANIFEST, Dataset, Repeats
 from bert4rec.data.splits import SplitKind, SplitSpec
 from bert4rec.errors import NotFoundError, UsageError, one_of
-from bert4rec.frames import Frame, is_frame
+from bert4rec.frames import Frame, is_frame, is_spark_frame
 from bert4rec.progress import ProgressCallback, progress_bar
 
 if TYPE_CHECKING:
+    import polars as pl
+    from pyspark.sql import DataFrame as SparkFrame
+
     from bert4rec.logs.columns import ColumnRequest
     from bert4rec.logs.files import Hints
     from bert4rec.logs.growing import Scratch
     from bert4rec.logs.log import Log
 
+Engine = Literal["polars", "spark"]
+"""What reads a log and puts it in order. The dataset is the same."""
 SYNTHETIC = "synthetic"
 """The name of the built-in world's data."""
 Moment = str | float | date
@@ -57,6 +62,8 @@ def prepare(
     negatives: Literal["popularity", "both"] = "popularity",
     seed: int = 0,
     overwrite: bool = False,
+    engine: Engine | None = None,
+    master: str | None = None,
     progress: bool | None = None,
     callback: ProgressCallback | None = None,
 ) -> Dataset:
@@ -68,8 +75,8 @@ def prepare(
     Parameters
     ----------
     source
-        A frame (pandas, polars, pyarrow, anything with the Arrow PyCapsule interface) with a row per action, or a
-        row per user and a list of items; a file, folder or glob, or several of them; or the name of a data set:
+        A frame (pandas, polars, pyarrow, Spark, anything with the Arrow PyCapsule interface) with a row per action, or
+        a row per user and a list of items; a file, folder or glob, or several of them; or the name of a data set:
         ml-100k, ml-1m, ml-20m, beauty, steam, synthetic.
     folder
         Where to write the dataset. By default it stays in memory.
@@ -128,6 +135,13 @@ def prepare(
         Seed of the candidates, and of synthetic data.
     overwrite
         Replace the folder if it is a dataset already.
+    engine
+        "polars" reads the log into the memory of this machine. "spark" leaves it on Spark's executors and makes the
+        same dataset: for logs in a lake (`"s3a://…"`, or the name of a table), or too large for one machine. It
+        requires `folder`. By default a Spark DataFrame is prepared on its own session, all else with polars.
+    master
+        For "spark": where it computes, such as "spark://HOST:7077" or "local[4]". By default as configured, or on this
+        machine.
     progress
         Whether to show a progress bar. By default in notebooks and interactive sessions only.
     callback
@@ -139,8 +153,7 @@ def prepare(
     from bert4rec.data.prepare import prepare as prepare_log
     from bert4rec.logs.columns import ColumnRequest
     from bert4rec.logs.files import Hints
-    from bert4rec.logs.items import join_items, read_items
-    from bert4rec.logs.readers import LogFrame
+    from bert4rec.logs.items import join_items
     from bert4rec.logs.times import parse_moment
 
     one_of("negatives", negatives, ("popularity", "both"))
@@ -168,6 +181,27 @@ def prepare(
         repeats=repeats,
     )
     columns, hints = ColumnRequest.of(user, item, time, title), Hints(encoding, separator, time_format)
+    if _chosen_engine(engine, master, source) == "spark":
+        from bert4rec.spark.spark_prepare import SparkSource, prepare_on_spark
+
+        if target is None:
+            raise UsageError(
+                '`engine="spark"` requires `folder`: the dataset is written there, part by part.'
+            )
+        if local_copy or like:
+            raise UsageError(
+                '`local_copy` and `like` are for named data sets, which `engine="polars"` prepares.'
+            )
+        hints = hints if items is None else replace(hints, encoding=None)  # it is the catalogue's
+        return prepare_on_spark(
+            SparkSource(_spark_rows(source), columns, hints, drop_bad_rows),
+            target,
+            name=name,
+            recipe=recipe,
+            catalogue=None if items is None else _catalogue(items, encoding),
+            master=master,
+            overwrite=overwrite,
+        )
     with _place_for_rows(target) as scratch:
         reader = _Reader(
             columns,
@@ -181,8 +215,7 @@ def prepare(
         read = reader.read(source, local_copy, like, seed)
         log = read.log
         if items is not None:
-            catalogue = Path(items) if isinstance(items, str | Path) else LogFrame.of(items, "items")
-            log = replace(log, item_columns=join_items(log.item_columns, read_items(catalogue, encoding)))
+            log = replace(log, item_columns=join_items(log.item_columns, _catalogue(items, encoding)))
         if min_item_actions is None:
             recipe = replace(recipe, filters=replace(recipe.filters, min_item_actions=read.min_item_actions))
         return prepare_log(
@@ -200,6 +233,57 @@ def _place_for_rows(target: Path | None) -> Iterator["Scratch | None"]:
 
     with ExitStack() as closing:
         yield None if target is None else cache(lambda: closing.enter_context(scratch_folder(target)))
+
+
+def _chosen_engine(engine: Engine | None, master: str | None, source: object) -> Engine:
+    if engine is not None:
+        one_of("engine", engine, get_args(Engine))
+    chosen: Engine = engine or ("spark" if is_spark_frame(source) else "polars")
+    if chosen == "polars" and is_spark_frame(source):
+        raise UsageError('`engine="polars"` would collect the Spark DataFrame. Leave out `engine`.')
+    if master is not None and (chosen == "polars" or is_spark_frame(source)):
+        reason = (
+            "the DataFrame has a session of its own" if chosen == "spark" else 'it requires `engine="spark"`'
+        )
+        raise UsageError(f"Leave out `master`: {reason}.")
+    return chosen
+
+
+def _spark_rows(source: object) -> "SparkFrame | list[str]":
+    """What Spark is to read: a DataFrame, or what names files and tables."""
+    from bert4rec.sources.named import SOURCES
+
+    if is_spark_frame(source):
+        return source
+    paths = [source] if isinstance(source, str | Path) else source
+    if is_frame(source) or not isinstance(paths, Sequence) or not paths:
+        raise UsageError(
+            '`engine="spark"` reads files, tables by name and Spark DataFrames, found '
+            f"{type(source).__name__ if paths else 'nothing'}."
+        )
+    named = next((path for path in map(str, paths) if path == SYNTHETIC or path in SOURCES), None)
+    if named:
+        raise UsageError(
+            f'{named} is a named data set, which `engine="polars"` prepares. Leave out `engine`.'
+        )
+    _refuse_artefacts([path for path in paths if "://" not in str(path)])
+    return [str(path) for path in paths]
+
+
+def _refuse_artefacts(paths: Sequence[str | Path]) -> None:
+    """Folders that we wrote ourselves are no logs."""
+    from bert4rec.artefact import NAMES, kind_of, purpose
+
+    for path in map(Path, paths):
+        if (kind := kind_of(path)) not in (None, "file"):
+            raise UsageError(f"{path} is {NAMES[kind]}; expected a log. {purpose(path, kind)}")
+
+
+def _catalogue(items: Frame | str | Path, encoding: str | None) -> "pl.DataFrame":
+    from bert4rec.logs.items import read_items
+    from bert4rec.logs.readers import LogFrame
+
+    return read_items(Path(items) if isinstance(items, str | Path) else LogFrame.of(items, "items"), encoding)
 
 
 def split_spec(
@@ -299,13 +383,11 @@ class _Reader:
         return _Read(log, "log", {"frame": f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"})
 
     def _files(self, paths: Sequence[str | Path]) -> _Read:
-        from bert4rec.artefact import NAMES, kind_of, purpose
+        from bert4rec.logs.files import name_of_log
         from bert4rec.logs.log import read_log
         from bert4rec.sources.named import SOURCES
 
-        for path in map(Path, paths):
-            if (kind := kind_of(path)) not in (None, "file"):
-                raise UsageError(f"{path} is {NAMES[kind]}; expected a log. {purpose(path, kind)}")
+        _refuse_artefacts(paths)
         try:
             with progress_bar("Reading", "rows", self.show, self.callback) as report:
                 log = read_log(
@@ -320,9 +402,7 @@ class _Reader:
             near = get_close_matches(str(paths[0]), (*SOURCES, SYNTHETIC), n=1)
             hint = f" Did you mean the data set {near[0]}?" if near else ""
             raise NotFoundError(f"{error}{hint}") from error
-        return _Read(
-            log, Path(paths[0]).name.split(".")[0] or "log", {"files": [str(path) for path in paths]}
-        )
+        return _Read(log, name_of_log(paths[0]), {"files": [str(path) for path in paths]})
 
     def _named(self, name: str, local_copy: str | Path | None) -> _Read:
         from bert4rec.logs.log import encode

@@ -1,8 +1,8 @@
 """Which actions of a log are kept (section 4.1: "we keep users with at least five feedbacks")."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,42 @@ from numpy.typing import NDArray
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.times import format_moment
 
-if TYPE_CHECKING:
-    from bert4rec.data.sorted_actions import SortedActions
-
 Mask = NDArray[np.bool_]
+
+
+class Filterable(Protocol):
+    """Actions that can be filtered, wherever they are.
+
+    A filter returns the actions that are left. Of those before it, nothing is asked any more but how many they were.
+    """
+
+    @property
+    def has_times(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def count_users(self) -> int: ...
+
+    def since(self, moment: int) -> Self:
+        """Only actions at or after a moment."""
+
+    def until(self, moment: int) -> Self:
+        """Only actions before a moment."""
+
+    def without_duplicates(self) -> Self:
+        """Only the first of several actions that agree in user, item and time."""
+
+    def without_repeats(self) -> Self:
+        """Only a user's first action on an item."""
+
+    def with_items_of(self, least: int) -> Self:
+        """Only items with at least so many actions."""
+
+    def with_users_of(self, least: int) -> Self:
+        """Only users with at least so many actions."""
+
+
+AnyActions = TypeVar("AnyActions", bound=Filterable)
 
 
 @dataclass(frozen=True)
@@ -59,50 +91,52 @@ class Filters:
                 raise UsageError(f"`{name}` must not be negative, found {getattr(self, name)}.")
 
 
-def apply_filters(actions: "SortedActions", filters: Filters) -> list[str]:
-    """Drop what the filters say. Returns a sentence for every filter that dropped some.
+def apply_filters(actions: AnyActions, filters: Filters) -> tuple[AnyActions, list[str]]:
+    """The actions that are left, and a sentence for every filter that dropped some.
 
     Raises DataError naming the filter that leaves none.
     """
     if not len(actions):
         raise DataError("The log has no actions.")
     notes = []
-    for name, drop in _steps(filters):
-        before, users_before = len(actions), actions.num_users
-        drop(actions)
-        if not len(actions):
-            raise DataError(f"`{name}` leaves none of {before:,} actions. Loosen this filter.")
-        if len(actions) < before:
-            dropped = f"{before - len(actions):,} of {before:,} actions"
-            fewer = users_before - actions.num_users
-            users = f", and {fewer:,} of {users_before:,} users" if fewer else ""
+    for parameter, value, keep in _steps(actions, filters):
+        name = f"{parameter}={value}"
+        kept = keep(actions)
+        if not len(kept):
+            raise DataError(f"`{name}` leaves none of {len(actions):,} actions. Loosen this filter.")
+        if len(kept) < len(actions):
+            dropped = f"{len(actions) - len(kept):,} of {len(actions):,} actions"
+            before, after = actions.count_users(), kept.count_users()
+            users = f", and {before - after:,} of {before:,} users" if after < before else ""
             notes.append(f"`{name}` dropped {dropped}{users}.")
-    return notes
+        actions = kept
+    return actions, notes
 
 
-def _steps(filters: Filters) -> "list[tuple[str, Callable[[SortedActions], None]]]":
-    steps: list[tuple[str, Callable[[SortedActions], None]]] = []
+_Step = tuple[str, object, Callable[[AnyActions], AnyActions]]
+"""Parameter, its value as it is shown, and what it does."""
 
-    def add(name: str, choose: Callable[[Actions], Mask]) -> None:
-        steps.append((name, lambda actions: actions.keep(choose)))
 
-    if filters.after is not None:
-        after = filters.after
-        add(f'after="{format_moment(after)}"', lambda a: _times(a, "after") >= after)
-    if filters.before is not None:
-        before = filters.before
-        add(f'before="{format_moment(before)}"', lambda a: _times(a, "before") < before)
+def _steps(actions: AnyActions, filters: Filters) -> Iterator[_Step[AnyActions]]:
+    def timed(parameter: str) -> str:
+        if not actions.has_times:
+            raise UsageError(f"`{parameter}` requires times, and this log has none.")
+        return parameter
+
+    if (after := filters.after) is not None:
+        yield timed("after"), f'"{format_moment(after)}"', lambda a: a.since(after)
+    if (before := filters.before) is not None:
+        yield timed("before"), f'"{format_moment(before)}"', lambda a: a.until(before)
     if filters.drop_duplicates:
-        add("drop_duplicates=True", lambda a: ~duplicates(a, _times(a, "drop_duplicates")))
+        yield timed("drop_duplicates"), True, lambda a: a.without_duplicates()
     if filters.drop_repeats:
-        add("drop_repeats=True", lambda a: ~repeats(a.users, a.items))
+        yield "drop_repeats", True, lambda a: a.without_repeats()
     if (least := filters.min_item_actions) > 1:
-        steps.append((f"min_item_actions={least}", lambda actions: _keep_frequent_items(actions, least)))
+        yield "min_item_actions", least, lambda a: a.with_items_of(least)
     if (fewest := filters.min_user_actions) > 1:
-        steps.append((f"min_user_actions={fewest}", lambda actions: _keep_frequent_users(actions, fewest)))
-    if filters.k_core > 1:
-        steps.append((f"k_core={filters.k_core}", lambda actions: _keep_core(actions, filters.k_core)))
-    return steps
+        yield "min_user_actions", fewest, lambda a: a.with_users_of(fewest)
+    if (core := filters.k_core) > 1:
+        yield "k_core", core, lambda a: _core(a, core)
 
 
 def repeats(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> Mask:
@@ -151,25 +185,12 @@ def _pairs(users: NDArray[np.uint32], items: NDArray[np.uint32]) -> NDArray[np.u
     return (users.astype(np.uint64) << np.uint64(32)) | items
 
 
-def _times(actions: Actions, parameter: str) -> NDArray[np.int64]:
-    if actions.times is None:
-        raise UsageError(f"`{parameter}` requires times, and this log has none.")
-    return actions.times
-
-
-def _keep_frequent_items(actions: "SortedActions", least: int) -> None:
-    is_frequent = actions.item_counts() >= least
-    actions.keep(lambda block: is_frequent[block.items])
-
-
-def _keep_frequent_users(actions: "SortedActions", least: int) -> None:
-    is_frequent = actions.counts >= least
-    actions.keep(lambda block: is_frequent[block.users])
-
-
-def _keep_core(actions: "SortedActions", least: int) -> None:
-    before = -1
-    while len(actions) != before:
-        before = len(actions)
-        _keep_frequent_users(actions, least)
-        _keep_frequent_items(actions, least)
+def _core(actions: AnyActions, least: int) -> AnyActions:
+    while len(actions):
+        kept = actions.with_users_of(least)
+        if len(kept):
+            kept = kept.with_items_of(least)
+        if len(kept) == len(actions):
+            break
+        actions = kept
+    return actions

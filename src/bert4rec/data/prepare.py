@@ -77,27 +77,65 @@ def prepare(
 
 def _make(log: Log, folder: Path | None, name: str, recipe: Recipe, source: Mapping[str, Any]) -> Dataset:
     """The dataset of a log: its arrays are in memory, or mapped files of `folder`."""
-    actions = SortedActions(log, folder)
-    notes = apply_filters(actions, recipe.filters)
+    actions, notes = apply_filters(SortedActions(log, folder), recipe.filters)
     users = np.flatnonzero(actions.counts)
     user_counts = actions.counts[users]
     numbers, item_counts = _number_items(actions.item_counts())
-    items, described = _items_table(log, numbers, item_counts)
-    offsets = np.concatenate([[0], np.cumsum(user_counts)]).astype(np.int64)
-    counts = {"users": len(users), "items": len(item_counts), "actions": len(actions)}
-    counts |= count_oddities(actions.blocks())
+    items, described = describe_items(_items_table(log, numbers, item_counts), log.item_columns)
+    oddities = count_oddities(actions.blocks())
     sequences, times = actions.numbered(numbers)
+    ordered = Ordered(
+        sequences=sequences,
+        offsets=np.concatenate([[0], np.cumsum(user_counts)]).astype(np.int64),
+        times=times,
+        oddities=oddities,
+        tables={"items": items, "users": _users_table(log.user_ids, users, user_counts)},
+    )
+    notes = [*log.notes, *notes, *described]
+    return conclude(ordered, folder, name=name, recipe=recipe, source=source, notes=notes)
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Filtered actions in their order, users and items numbered."""
+
+    sequences: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    times: NDArray[np.int64] | None
+    oddities: Mapping[str, int]
+    """What `count_oddities` found."""
+    tables: "Mapping[str, pl.DataFrame]"
+    """`items` and `users`, as a dataset has them."""
+
+
+def conclude(
+    ordered: Ordered,
+    folder: Path | None,
+    *,
+    name: str,
+    recipe: Recipe,
+    source: Mapping[str, Any],
+    notes: Sequence[str],
+) -> Dataset:
+    """The last steps, which are the same whoever ordered the actions: the rule on repeats, candidates, the manifest.
+
+    Candidates are in memory, or in mapped files of `folder`. An impossible split is refused here: it must not replace an
+    older dataset.
+    """
+    sequences, num_items = ordered.sequences, len(ordered.tables["items"])
+    counts = {"users": len(ordered.offsets) - 1, "items": num_items, "actions": len(sequences)}
+    counts |= ordered.oddities
     # An action that is there twice by accident is not a sign of users who come back.
     share = (counts["repeats"] - counts["duplicates"]) / (len(sequences) - counts["duplicates"])
     rule: Repeats = recipe.repeats or ("keep" if share >= USUAL_REPEATS else "exclude")
-    candidates, too_few = _draw_candidates(recipe, rule, sequences, offsets, len(item_counts), folder)
+    candidates, too_few = _draw_candidates(recipe, rule, sequences, ordered.offsets, num_items, folder)
     manifest = {
         "format": "bert4rec dataset",
         "schema": SCHEMA,
         "written_by": f"bert4rec {__version__}",
         "name": name,
         "source": dict(source),
-        "checksum": checksum_of(sequences, offsets, times),
+        "checksum": checksum_of(sequences, ordered.offsets, ordered.times),
         "counts": counts,
         "filters": asdict(recipe.filters),
         "tie_rule": TIE_RULE,
@@ -108,17 +146,12 @@ def _make(log: Log, folder: Path | None, name: str, recipe: Recipe, source: Mapp
             "per_user": recipe.num_negatives,
             "seed": recipe.seed,
         },
-        "notes": [
-            *log.notes,
-            *notes,
-            *described,
-            _describe_repeats(share, rule, chosen=recipe.repeats is None),
-            *too_few,
-        ],
+        "notes": [*notes, _describe_repeats(share, rule, chosen=recipe.repeats is None), *too_few],
     }
-    tables = {"items": items, "users": _users_table(log.user_ids, users, user_counts)}
-    dataset = Dataset(None, manifest, sequences, offsets, times, candidates, tables)
-    make_split(dataset)  # An impossible split must not replace an older dataset.
+    dataset = Dataset(
+        None, manifest, sequences, ordered.offsets, ordered.times, candidates, dict(ordered.tables)
+    )
+    make_split(dataset)
     return dataset
 
 
@@ -182,24 +215,27 @@ def _users_table(ids: "pl.Series", users: NDArray[np.int64], counts: NDArray[np.
     return pl.DataFrame({"number": numbers, "id": ids.gather(users), "count": counts})
 
 
-def _items_table(
-    log: Log, numbers: NDArray[np.int32], counts: NDArray[np.int64]
-) -> "tuple[pl.DataFrame, list[str]]":
-    """The table of items, and a note of how many of them the catalogue describes."""
+def _items_table(log: Log, numbers: NDArray[np.int32], counts: NDArray[np.int64]) -> "pl.DataFrame":
     import polars as pl
 
     kept = np.flatnonzero(numbers)
     table = pl.DataFrame({"number": numbers[kept], "id": log.item_ids.gather(kept)}).sort("number")
-    table = table.with_columns(pl.Series("count", counts))
-    if log.item_columns is None:
+    return table.with_columns(pl.Series("count", counts))
+
+
+def describe_items(table: "pl.DataFrame", columns: "pl.DataFrame | None") -> "tuple[pl.DataFrame, list[str]]":
+    """The table of items with what else is known of them, and a note of how many the catalogue describes."""
+    import polars as pl
+
+    if columns is None:
         return table, []
-    known = log.item_columns.with_columns(pl.col("id").cast(pl.String)).unique("id", keep="first")
+    known = columns.with_columns(pl.col("id").cast(pl.String)).unique("id", keep="first")
     known = known.drop([name for name in ("number", "count") if name in known.columns])
     table = table.with_columns(pl.col("id").cast(pl.String).alias("id as text"))
     found = table["id as text"].is_in(known["id"].implode()).sum()
     table = table.join(known, left_on="id as text", right_on="id", how="left", maintain_order="left")
     more = ", ".join(name for name in known.columns if name != "id")
-    return table.drop("id as text"), [f"{found:,} of {len(kept):,} items are described ({more})."]
+    return table.drop("id as text"), [f"{found:,} of {len(table):,} items are described ({more})."]
 
 
 def _note_if_short(negatives: NDArray[np.int32], num_items: int, wanted: int, rule: Repeats) -> list[str]:

@@ -5,6 +5,7 @@ them as they are read, then each is sorted by itself. What is left of them after
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.array_files import new_array, shortened
 from bert4rec.data.blocks import count_numbers, forget_pages, in_blocks, user_blocks
-from bert4rec.data.filters import Actions, Mask
+from bert4rec.data.filters import Actions, Mask, duplicates, repeats
 from bert4rec.logs.log import Log
 
 ACTIONS_AT_ONCE = 2**25
@@ -25,7 +26,10 @@ def is_large(log: Log) -> bool:
 
 
 class SortedActions:
-    """Actions of all users in turn, each user's oldest first, ties in the order of the log."""
+    """Actions of all users in turn, each user's oldest first, ties in the order of the log.
+
+    What a filter leaves takes the place of what was there: of the actions before it, only the counts remain.
+    """
 
     def __init__(self, log: Log, folder: Path | None = None) -> None:
         """Sort a log: in memory, or in files of `folder`, `sequences.npy` and `times.npy`."""
@@ -47,16 +51,20 @@ class SortedActions:
             paths[2].unlink()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return int(self.counts.sum())
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it is known when actions were made, and not only in which order."""
+        return self._times is not None
 
     @property
     def offsets(self) -> NDArray[np.int64]:
         """Where each user of the log begins, and the end of the last."""
         return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
 
-    @property
-    def num_users(self) -> int:
-        """How many users have actions."""
+    def count_users(self) -> int:
+        """How many users have an action."""
         return int(np.count_nonzero(self.counts))
 
     def blocks(self) -> Iterator[Actions]:
@@ -73,20 +81,47 @@ class SortedActions:
         """How many actions each item of the log has."""
         return count_numbers(self._items, self._num_items)
 
-    def keep(self, choose: Callable[[Actions], Mask]) -> None:
+    def since(self, moment: int) -> "SortedActions":
+        """Only actions at or after a moment."""
+        return self._keep(lambda block: _times(block) >= moment)
+
+    def until(self, moment: int) -> "SortedActions":
+        """Only actions before a moment."""
+        return self._keep(lambda block: _times(block) < moment)
+
+    def without_duplicates(self) -> "SortedActions":
+        """Only the first of several actions that agree in user, item and time."""
+        return self._keep(lambda block: ~duplicates(block, _times(block)))
+
+    def without_repeats(self) -> "SortedActions":
+        """Only a user's first action on an item."""
+        return self._keep(lambda block: ~repeats(block.users, block.items))
+
+    def with_items_of(self, least: int) -> "SortedActions":
+        """Only items with at least so many actions."""
+        is_frequent = self.item_counts() >= least
+        return self._keep(lambda block: is_frequent[block.items])
+
+    def with_users_of(self, least: int) -> "SortedActions":
+        """Only users with at least so many actions."""
+        is_frequent = self.counts >= least
+        return self._keep(lambda block: is_frequent[block.users])
+
+    def _keep(self, choose: Callable[[Actions], Mask]) -> "SortedActions":
         """Only the actions that `choose` says True for, given all actions of some users."""
-        written, counts = 0, np.zeros_like(self.counts)
+        kept_of_all, written = copy(self), 0
+        kept_of_all.counts = np.zeros_like(self.counts)
         for block in self.blocks():
             kept = block.keep(choose(block))
-            counts += np.bincount(kept.users, minlength=len(counts))
+            kept_of_all.counts += np.bincount(kept.users, minlength=len(self.counts))
             part = slice(written, written + len(kept))
             self._items[part] = kept.items.view(np.int32)
             if self._times is not None:
                 self._times[part] = kept.times
             written += len(kept)
-        self.counts = counts
-        self._items = shortened(self._items, written)
-        self._times = None if self._times is None else shortened(self._times, written)
+        kept_of_all._items = shortened(self._items, written)
+        kept_of_all._times = None if self._times is None else shortened(self._times, written)
+        return kept_of_all
 
     def numbered(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64] | None]:
         """Items by their `numbers`, and times. This ends the actions, whose place they take."""
@@ -108,6 +143,11 @@ class SortedActions:
         for column in (self._items, self._times):
             if column is not None:
                 forget_pages(column)
+
+
+def _times(actions: Actions) -> NDArray[np.int64]:
+    assert actions.times is not None, "filters look whether there are times"
+    return actions.times
 
 
 def _distribute(

@@ -186,6 +186,11 @@ def is_log(path: PurePath, *, archives: bool = False) -> bool:
     )
 
 
+def name_of_log(path: str | Path) -> str:
+    """What a log is called: the name of its first file, without endings."""
+    return PurePath(path).name.split(".")[0] or "log"
+
+
 def ending_of(name: str) -> str:
     """In lower case, without that of a compression: ".csv" of "log.csv.gz"."""
     suffixes = [suffix.lower() for suffix in PurePath(name).suffixes]

@@ -1,6 +1,6 @@
 """Read any interaction log: one row per action, ids as small numbers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -134,19 +134,10 @@ def read_parts(
     text_ids = frozenset(role for part in parts for role in part.text_ids)
     times = TimeReader(parts[0].choice.time or "", time_format) if timed else None
     log = encode(_frames(parts, times), text_ids=text_ids, progress=progress, scratch=scratch)
-    # If no time at all can be read, it is not the rows that are bad.
-    if times and times.bad and (not drop_bad_rows or times.bad == times.count):
-        raise times.refusal()
+    about_times = times.settle(drop_bad_rows=drop_bad_rows) if times else []
     notes = [f"Read {len(parts):,} files."] if len(parts) > 1 else []
-    notes += list(dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts))
-    if times and times.unit:
-        notes.append(f"Times are {times.describe()}.")
-    if times and times.bad:
-        notes.append(
-            f"`drop_bad_rows=True` dropped {times.bad:,} of {times.count:,} actions, whose time cannot be read: "
-            f"{times.describe_bad()}."
-        )
-    return replace(log, notes=[*notes, *log.notes])
+    notes += dict.fromkeys(f"Columns: {part.choice.describe()}." for part in parts)
+    return replace(log, notes=[*notes, *about_times, *log.notes])
 
 
 def ids_as_text(ids: "pl.Series", where: str) -> "pl.Series":
@@ -229,14 +220,17 @@ def encode(
         user_ids=user_ids,
         item_ids=item_ids,
         item_columns=_titles(titles, item_ids) if titles else None,
-        notes=[
-            f"1 row without {role} was dropped."
-            if count == 1
-            else f"{count:,} rows without {role} were dropped."
-            for role, count in missing.items()
-            if count
-        ],
+        notes=describe_missing(missing),
     )
+
+
+def describe_missing(missing: Mapping[str, int]) -> list[str]:
+    """How many rows were dropped because they lack a user, an item or a time."""
+    return [
+        f"1 row without {role} was dropped." if count == 1 else f"{count:,} rows without {role} were dropped."
+        for role, count in missing.items()
+        if count
+    ]
 
 
 def _plan(file: LogSource, request: ColumnRequest) -> Part:

@@ -13,14 +13,14 @@ from bert4rec.errors import DataError, UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-_MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "nanoseconds": 0.001}
+MICROSECONDS_PER = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "nanoseconds": 0.001}
 _SMALLEST = {"nanoseconds": 1e17, "microseconds": 1e14, "milliseconds": 1e11, "seconds": 0.0}
 """A typical value this large or larger is read in that unit: each bound lies after the year 5000 in the
 coarser unit and before 1974 in the finer one."""
 EARLIEST, LATEST = -2_208_988_800_000_000, 7_258_118_400_000_000
 """1900 and 2200: a time outside is in another unit than the rest, or a mistake."""
 EPOCH_RANGES = {
-    unit: (round(_SMALLEST[unit]), round(LATEST / factor)) for unit, factor in _MICROSECONDS_PER.items()
+    unit: (round(_SMALLEST[unit]), round(LATEST / factor)) for unit, factor in MICROSECONDS_PER.items()
 }
 """Unit → the smallest and the largest number that, alone, is read as a time since 1970 in it."""
 _ISO_DATE = r"^\s*\d{4}[-/]\d{1,2}[-/]\d{1,2}"
@@ -71,37 +71,62 @@ class TimeReader:
 
         `rows` are the rows of the source that the values come from; `place` says for people where a row stands.
         """
-        import polars as pl
-
-        if values.dtype.is_nested() or (
-            values.dtype.is_temporal() and not isinstance(values.dtype, pl.Date | pl.Datetime)
-        ):
-            raise DataError(
-                f"`time`: column {self.column!r} of {where} holds {values.dtype}. Expected dates or numbers since 1970."
-            )
-        if values.dtype == pl.String:
-            values = values.str.strip_chars()
-            values = values.set(values == "", None)
-        elif values.dtype.is_float():
-            values = values.fill_nan(None)
+        self.check_type(values.dtype, where)
+        values = without_blanks(values)
         present = values.drop_nulls()
-        if self.unit is None and len(present):
-            self.unit = _guess_unit(present)
-        if not len(present):
-            return pl.Series([None] * len(values), dtype=pl.Int64), values.is_not_null()
-        micros = self._parse(values, where)
-        is_bad = values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
+        self.learn(present)
+        micros, is_bad = self.convert(values, where)
         self.count += len(present)
         self.bad += int(is_bad.sum())
         for index in is_bad.arg_true()[: MOST_EXAMPLES - len(self._examples)]:
-            self._advice = self._advice or self._advise(values[index], micros[index])
-            self._examples.append(f"{values[index]!r} ({place(rows[index])})")
+            self.add_example(values[index], micros[index], place(rows[index]))
         return micros, is_bad
+
+    def add_example(self, value: object, micros: int | None, place: str) -> None:
+        """Remember a value that is not a time, or one (`micros`) that is out of range."""
+        self._advice = self._advice or self._advise(value, micros)
+        self._examples.append(f"{value!r} ({place})")
+
+    def check_type(self, kind: "pl.DataType", where: str) -> None:
+        """Refuse a column of this type if it cannot hold times."""
+        import polars as pl
+
+        if kind.is_nested() or (kind.is_temporal() and not isinstance(kind, pl.Date | pl.Datetime)):
+            raise DataError(
+                f"`time`: column {self.column!r} of {where} holds {kind}. Expected dates or numbers since 1970."
+            )
+
+    def learn(self, present: "pl.Series") -> None:
+        """Decide how times are written, if that is not decided, from values of which none is missing."""
+        if self.unit is None and len(present):
+            self.unit = _guess_unit(present)
+
+    def convert(self, values: "pl.Series", where: str) -> "tuple[pl.Series, pl.Series]":
+        """Int64 microseconds, where missing stays missing, and which values (without blanks) are not times."""
+        import polars as pl
+
+        if values.null_count() == len(values):
+            return pl.Series([None] * len(values), dtype=pl.Int64), values.is_not_null()
+        micros = self._parse(values, where)
+        return micros, values.is_not_null() & ~micros.is_between(EARLIEST, LATEST).fill_null(value=False)
 
     def describe_bad(self) -> str:
         """The first values that are not times, and where they stand."""
         rest = self.bad - len(self._examples)
         return ", ".join(self._examples) + (f" and {rest:,} more" if rest else "")
+
+    def settle(self, *, drop_bad_rows: bool) -> list[str]:
+        """When all is read: what to know about the times, one sentence each. Bad ones are refused or dropped."""
+        # If no time at all can be read, it is not the rows that are bad.
+        if self.bad and (not drop_bad_rows or self.bad == self.count):
+            raise self.refusal()
+        notes = [f"Times are {self.describe()}."] if self.unit else []
+        if self.bad:
+            notes.append(
+                f"`drop_bad_rows=True` dropped {self.bad:,} of {self.count:,} actions, whose time cannot be read: "
+                f"{self.describe_bad()}."
+            )
+        return notes
 
     def refusal(self) -> DataError:
         """What is wrong with the values that are not times, and what to do."""
@@ -128,9 +153,9 @@ class TimeReader:
             return "Correct the row, or pass another `time_format`."
         looks = _guess_unit(pl.Series([value]))
         began = f"the log began with {self.describe()}. Write all times in the same way."
-        if looks in _MICROSECONDS_PER and self.unit not in (looks, "yyyymmdd"):
+        if looks in MICROSECONDS_PER and self.unit not in (looks, "yyyymmdd"):
             outside = "after 2200" if float(str(value)) > 0 else "before 1900"
-            read_as = f"read as {self.unit} is {outside}; it " if self.unit in _MICROSECONDS_PER else ""
+            read_as = f"read as {self.unit} is {outside}; it " if self.unit in MICROSECONDS_PER else ""
             return f"{value} {read_as}looks like {looks} since 1970, while {began}"
         if micros is not None:
             outside = "after 2200" if micros > LATEST else "before 1900"
@@ -138,6 +163,16 @@ class TimeReader:
         if self.unit not in ("dates", "iso"):
             return "Write all times in the same way."
         return _suggest_format(str(value))
+
+
+def without_blanks(values: "pl.Series") -> "pl.Series":
+    """Text without blanks around it; what is empty, and what is not a number, is missing."""
+    import polars as pl
+
+    if values.dtype == pl.String:
+        values = values.str.strip_chars()
+        return values.set(values == "", None)
+    return values.fill_nan(None) if values.dtype.is_float() else values
 
 
 def _suggest_format(value: str) -> str:
@@ -203,7 +238,7 @@ def read_epoch(number: float) -> int | None:
     for unit, (smallest, largest) in EPOCH_RANGES.items():
         if smallest <= number <= largest:
             # Nanoseconds have more digits than a float.
-            return int(number) // 1000 if unit == "nanoseconds" else round(number * _MICROSECONDS_PER[unit])
+            return int(number) // 1000 if unit == "nanoseconds" else round(number * MICROSECONDS_PER[unit])
     return None
 
 
@@ -241,7 +276,7 @@ def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
     if unit == "yyyymmdd":
         return _parse_compact(values)
     assert unit is not None
-    factor = _MICROSECONDS_PER[unit]
+    factor = MICROSECONDS_PER[unit]
     whole = values.cast(pl.Int64, strict=False)
     exact = (whole * factor).cast(pl.Int64, strict=False) if factor >= 1 else whole // round(1 / factor)
     if whole.null_count() == values.null_count() and not values.dtype.is_float():

@@ -1,0 +1,249 @@
+"""From a raw log to complete actions, on the executors: ids, times, what was dropped, and the order of the rows.
+
+What is decided for the log as a whole (how times are written, whether ids are numbers) is decided as it is on one
+machine. Dates and whole numbers are converted by Spark itself; other times by the code that one machine uses, in the
+Python of the executors.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from bert4rec.errors import UsageError
+from bert4rec.logs.log import describe_missing
+from bert4rec.logs.readers import ROWS_PER_BATCH
+from bert4rec.logs.times import EARLIEST, LATEST, MICROSECONDS_PER, MOST_EXAMPLES, TimeReader, without_blanks
+from bert4rec.spark.raw_log import RawLog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, Row
+
+WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
+"""How a whole number is written; 007 is a name."""
+
+
+class Shelf(ExitStack):
+    """Tables that are kept on the executors' disks until the block ends."""
+
+    def keep(self, table: "DataFrame") -> "DataFrame":
+        """The same table, computed once."""
+        from pyspark import StorageLevel
+
+        kept = table.persist(StorageLevel.DISK_ONLY)
+        self.callback(kept.unpersist)
+        return kept
+
+
+@dataclass(frozen=True)
+class SparkLog:
+    """Complete actions, not yet filtered."""
+
+    actions: "DataFrame"
+    """`row` (in the order of the log), `user`, `item` (bigint or text), `time` (microseconds) and `title` if known."""
+    has_times: bool
+    notes: list[str]
+
+
+def read_complete(
+    raw: RawLog, shelf: Shelf, time_format: str | None = None, *, drop_bad_rows: bool = False
+) -> SparkLog:
+    """Every action that has a user, an item and, if the log has times, a time. The log is read twice."""
+    from pyspark.sql import functions as F
+
+    rows = raw.rows if raw.is_ordered else shelf.keep(raw.rows)  # Another reading may find another order.
+    where, column = raw.parts[0].file.shown, raw.parts[0].choice.time
+    if time_format is not None and not column:
+        raise UsageError(
+            f"`time_format` requires a time column, and {where} has none. Name the column with `time`."
+        )
+    times = TimeReader(column, time_format) if column else None
+    rows = _with_times(rows, times, raw) if times else rows.withColumn("bad", F.lit(None).cast("string"))
+    text_ids = {role for part in raw.parts for role in part.text_ids}
+    undecided = [role for role in ("user", "item") if _is_text(rows, role) and role not in text_ids]
+    splits = _in_order_of_log(_survey(rows, undecided))
+    notes = _notes(raw, splits)
+    if times:
+        _count_bad_times(times, rows, splits, where)
+        notes += times.settle(drop_bad_rows=drop_bad_rows)
+    missing = {role: _total(splits, f"no {role}") for role in _roles(rows)}
+    complete = _with_row(rows.filter(_is_complete(rows)), splits)
+    for role in undecided:
+        if all(split[f"whole {role}"] is not False for split in splits):
+            complete = complete.withColumn(role, _without_point(F.col(role)).cast("bigint"))
+    columns = ["row", *_roles(rows), *(["title"] if "title" in rows.columns else [])]
+    return SparkLog(
+        shelf.keep(complete.select(columns)), times is not None, notes + describe_missing(missing)
+    )
+
+
+def _with_times(rows: "DataFrame", times: TimeReader, raw: RawLog) -> "DataFrame":
+    """`time` in microseconds, and `bad`, the text of what is not a time."""
+    import polars as pl
+    from pyspark.sql import functions as F
+
+    where = raw.parts[0].file.shown
+    if raw.holds_dates:
+        example = pl.Series([0]).cast(pl.Datetime("us"))
+        times.learn(example)
+        times.convert(example, where)  # Refuses a format: dates have none.
+        micros = F.col("time")
+    else:
+        first = rows.filter(F.col("time").isNotNull()).select("time").limit(ROWS_PER_BATCH)
+        times.learn(without_blanks(pl.DataFrame(first.toArrow())["time"]).drop_nulls())
+        is_whole = rows.schema["time"].dataType.simpleString() == "bigint"
+        if times.unit not in MICROSECONDS_PER or not is_whole:
+            return rows.mapInArrow(_reader_of(times, where), _and_bad(rows))
+        micros = _epoch(F.col("time"), MICROSECONDS_PER[times.unit])
+    is_time = F.coalesce(micros.between(EARLIEST, LATEST), F.lit(False))
+    bad = F.when(F.col("time").isNotNull() & ~is_time, F.col("time").cast("string"))
+    return rows.withColumn("bad", bad).withColumn("time", micros)
+
+
+def _epoch(number: "Column", factor: float) -> "Column":
+    from pyspark.sql import functions as F
+
+    if factor >= 1:
+        return F.try_multiply(number, F.lit(int(factor)))
+    per_microsecond = F.lit(round(1 / factor))
+    return ((number - F.pmod(number, per_microsecond)) / per_microsecond).cast("bigint")
+
+
+def _and_bad(rows: "DataFrame") -> str:
+    kinds = {field.name: field.dataType.simpleString() for field in rows.schema} | {
+        "time": "bigint",
+        "bad": "string",
+    }
+    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+
+
+def _reader_of(
+    times: TimeReader, where: str
+) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """Reads times on the executors, a batch of rows at a time."""
+
+    def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import polars as pl
+        import pyarrow as pa
+
+        for batch in batches:
+            place = batch.schema.get_field_index("time")
+            values = without_blanks(pl.Series(batch.column(place)))
+            micros, is_bad = times.convert(values, where)
+            bad = values.cast(pl.String).set(~is_bad, None).to_arrow(compat_level=pl.CompatLevel.oldest())
+            converted = batch.set_column(place, "time", micros.to_arrow())
+            yield converted.append_column("bad", bad.cast(pa.string()))
+
+    return read
+
+
+def _is_text(rows: "DataFrame", role: str) -> bool:
+    return rows.schema[role].dataType.simpleString() == "string"
+
+
+def _roles(rows: "DataFrame") -> list[str]:
+    """What an action must have, in the order in which it is missed."""
+    return [role for role in ("user", "item", "time") if role in rows.columns]
+
+
+def _lacks(rows: "DataFrame", role: str) -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.col(role).isNull() | (F.col(role) == "") if _is_text(rows, role) else F.col(role).isNull()
+
+
+def _is_complete(rows: "DataFrame") -> "Column":
+    from pyspark.sql import functions as F
+
+    complete = F.col("bad").isNull()
+    for role in _roles(rows):
+        complete &= ~_lacks(rows, role)
+    return complete
+
+
+def _without_point(text: "Column") -> "Column":
+    """Whole numbers that were stored as floats lose their '.0'."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(text, r"\.0+$", "")
+
+
+def _survey(rows: "DataFrame", undecided: Sequence[str]) -> "list[Row]":
+    """For each split of the log: where its rows begin, what they lack, whether all ids look like numbers."""
+    from pyspark.sql import functions as F
+
+    found = [F.min("id").alias("first"), F.count("*").alias("rows"), F.count("bad").alias("bad")]
+    left = F.col("bad").isNull()
+    for role in _roles(rows):
+        found.append(F.count_if(left & _lacks(rows, role)).alias(f"no {role}"))
+        left &= ~_lacks(rows, role)
+    for role in undecided:
+        number = _without_point(F.col(role))
+        is_whole = number.rlike(WHOLE) & number.try_cast("bigint").isNotNull()
+        found.append(F.bool_and(F.when(left, is_whole)).alias(f"whole {role}"))
+    if "time" in rows.columns:
+        found.append(F.count_if(F.col("bad").isNull() & F.col("time").isNull()).alias("untimed"))
+    return rows.groupBy("source", "file", "block").agg(*found).collect()
+
+
+def _in_order_of_log(splits: "Sequence[Row]") -> "list[Row]":
+    return sorted(splits, key=lambda split: (split.source, _path(split.file), split.block))
+
+
+def _path(file: str | None) -> PurePosixPath:
+    """The path of a file, of which Spark gives the address."""
+    return PurePosixPath(unquote(file or "").removeprefix("file:"))
+
+
+def _with_row(rows: "DataFrame", splits: "Sequence[Row]") -> "DataFrame":
+    """`row`: rising in the order of the log. Spark may read files and their splits in another order."""
+    from pyspark.sql import functions as F
+
+    firsts = [split.first for split in splits]
+    if firsts == sorted(firsts):
+        return rows.withColumn("row", F.col("id"))
+    shifts, start = [], 0
+    for split in splits:
+        shifts.append((split.source, split.file, split.block, start - split.first))
+        start += split.rows
+    table = rows.sparkSession.createDataFrame(shifts, "source int, file string, block bigint, shift bigint")
+    joined = rows.join(F.broadcast(table), ["source", "file", "block"])
+    return joined.withColumn("row", F.col("id") + F.col("shift"))
+
+
+def _total(splits: "Sequence[Row]", name: str) -> int:
+    return sum(split[name] for split in splits)
+
+
+def _count_bad_times(times: TimeReader, rows: "DataFrame", splits: "Sequence[Row]", where: str) -> None:
+    """Tell `times` how many values are not times, with the first few as examples."""
+    import polars as pl
+    from pyspark.sql import functions as F
+
+    times.count = _total(splits, "rows") - _total(splits, "untimed")
+    times.bad = _total(splits, "bad")
+    if not times.bad:
+        return
+    first = _with_row(rows.filter(F.col("bad").isNotNull()), splits).orderBy("row").limit(MOST_EXAMPLES)
+    for row in first.collect():
+        micros = times.convert(pl.Series([row.bad]), where)[0][0]
+        shown = where if row.file is None else _path(row.file)
+        times.add_example(row.bad, micros, f"{shown}, row {_row_of_file(row, splits)}")
+
+
+def _row_of_file(row: "Row", splits: "Sequence[Row]") -> int:
+    """Which row of its file a row is, from 1."""
+    same = [split for split in splits if (split.source, split.file) == (row.source, row.file)]
+    before = sum(split.rows for split in same if split.block < row.block)
+    split = next(split for split in same if split.block == row.block)
+    return int(before + row.id - split.first + 1)
+
+
+def _notes(raw: RawLog, splits: "Sequence[Row]") -> list[str]:
+    files = len({(split.source, split.file) for split in splits})
+    notes = [f"Read {files:,} files."] if files > 1 else []
+    notes += dict.fromkeys(f"Columns: {part.choice.describe()}." for part in raw.parts)
+    return notes if raw.is_ordered else [*notes, "The order of the rows is that of Spark's partitions."]

@@ -1,0 +1,291 @@
+"""What Spark reads: files, tables and DataFrames as one raw log, whose rows know their place.
+
+How text files are written and which columns are read is decided by the same code that reads logs on one machine, from
+the first file of each source. Spark reads the rest on its executors.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from bert4rec.errors import DataError, NotFoundError, UsageError
+from bert4rec.logs.columns import ColumnRequest
+from bert4rec.logs.files import Hints, LogFile, ending_of, find_files
+from bert4rec.logs.log import Part, plan
+from bert4rec.logs.readers import LINES_TO_KNOW_KEYS_BY, LogFrame
+from bert4rec.logs.unpack import open_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+UNREADABLE = {
+    "arrow": "an Arrow file",
+    "lines": 'a file of "user item item …" lines',
+    ".zip": "a .zip archive",
+    ".xz": "compressed with xz",
+    ".zst": "compressed with Zstandard",
+}
+"""What polars reads and Spark does not."""
+BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+BLANKS += "\u2028\u2029\u202f\u205f\u3000"
+"""All that Unicode calls white space: what polars strips."""
+
+
+@dataclass(frozen=True)
+class RawLog:
+    """Every row as it was written, with nothing dropped."""
+
+    rows: "DataFrame"
+    """`source`, `file` (null if unknown) and `block` say which split a row is in, `id` rises within it; `user` and
+    `item` are bigint or text; then `time` (bigint, double or text) and `title` if the log has them."""
+    parts: Sequence[Part]
+    """How each source is read."""
+    holds_dates: bool
+    """Whether `time` is already in microseconds, because the log stores dates."""
+    is_ordered: bool
+    """Whether the rows have an order of their own; those of DataFrames and tables have none but that of partitions."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One of the sources that the user named, and how it is read."""
+
+    table: "DataFrame"
+    part: Part
+    is_file: bool = True
+
+    @property
+    def time_type(self) -> "DataType | None":
+        name = self.part.choice.time
+        return None if name is None else self.table.schema[name].dataType
+
+
+def read_sources(
+    spark: "SparkSession", sources: Sequence[str], request: ColumnRequest, hints: Hints
+) -> RawLog:
+    """The log that is in these files, folders, globs, addresses (s3a://…) or tables, in this order."""
+    if hints.encoding:
+        raise UsageError("`encoding`: Spark reads UTF-8. Recode the file, or use `engine='polars'`.")
+    seen: set[Path] = set()
+    return _union([_open(spark, source, request, hints, seen) for source in sources])
+
+
+def read_dataframe(frame: "DataFrame", request: ColumnRequest) -> RawLog:
+    """The log that a DataFrame holds."""
+    return _union([_of_table(frame, "the DataFrame", request)])
+
+
+def _open(
+    spark: "SparkSession", source: str, request: ColumnRequest, hints: Hints, seen: set[Path]
+) -> _Source:
+    """`seen` are the local files of earlier sources: each is read once."""
+    if "://" in source:
+        files = list(spark.read.text(source).inputFiles())
+        if not files:
+            raise NotFoundError(f"{source} holds no files.")
+        return _of_files(spark, [source], min(files), source, request, hints)
+    try:
+        found = [path for path in find_files([source]) if path not in seen]
+    except NotFoundError:
+        if re.fullmatch(r"[\w.`-]+", source) and spark.catalog.tableExists(source):
+            return _of_table(spark.table(source), f"the table {source}", request)
+        raise
+    if not found:
+        raise UsageError(f"{source} is named twice.")
+    seen.update(found)
+    paths = [path.absolute().as_uri() for path in found]
+    return _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
+
+
+def _of_table(table: "DataFrame", shown: str, request: ColumnRequest, *, is_file: bool = False) -> _Source:
+    """A table that declares the types of its columns."""
+    import polars as pl
+
+    empty = pl.DataFrame(table.limit(0).toArrow())
+    part = plan([LogFrame(empty.lazy(), shown)], request)[0]
+    if part.choice.lists:
+        raise UsageError(
+            f"{shown}: column {part.choice.item!r} holds lists, which Spark does not read here. Pass a row for each "
+            "action, as `pyspark.sql.functions.explode` makes them, or use `engine='polars'`."
+        )
+    return _Source(table, part, is_file)
+
+
+def _of_files(
+    spark: "SparkSession", paths: list[str], first: str, shown: str, request: ColumnRequest, hints: Hints
+) -> _Source:
+    """Files that are all written like the `first` of them."""
+    if (compression := PurePosixPath(first).suffix.lower()) in UNREADABLE:
+        raise _unreadable(shown, compression)
+    if ending_of(first) in (".parquet", ".pq") or (Path(first).is_file() and _is_parquet(Path(first))):
+        if hints.separator:
+            raise UsageError(f"`separator` is for tables in text files, and {shown} is Parquet.")
+        return _of_table(spark.read.parquet(*paths), shown, request, is_file=True)
+    with TemporaryDirectory(prefix="bert4rec-") as scratch:
+        written = _inspect(spark, first, Path(scratch), hints)
+        if written.format in UNREADABLE:
+            raise _unreadable(shown, written.format)
+        part = plan([replace(written, shown=shown)], request)[0]
+    assert isinstance(part.file, LogFile)
+    if part.choice.lists:
+        raise _unreadable(shown, "lines")
+    if written.format == "jsonl":
+        keys = list(dict.fromkeys(part.choice.by_role().values()))
+        return _Source(spark.read.json(paths, schema=_all_text(keys), mode="FAILFAST"), part)
+    reader = spark.read.option("columnPruning", "false")  # or rows with too few fields would pass
+    table = reader.csv(
+        paths,
+        schema=_all_text(part.file.columns),
+        sep=part.file.separator,
+        header=part.file.has_header,
+        quote=part.file.quote or "",
+        escape='"',
+        mode="FAILFAST",
+        # Of several files, each must have the columns of the first.
+        enforceSchema=len(paths) == 1 and "://" not in first,
+    )
+    return _Source(table, part)
+
+
+def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> LogFile:
+    """How a text file is written; of one that is far away, the first lines are copied."""
+    path = Path(first)
+    if "://" in first:
+        name = PurePosixPath(unquote(first)).name
+        path = scratch / re.sub(r"\.(gz|bz2)$", "", name)
+        lines = (row.value for row in spark.read.text(first).limit(LINES_TO_KNOW_KEYS_BY).toLocalIterator())
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    file = open_files([path], scratch, hints)[0]
+    if file.path != path and path.suffix != ".bz2":
+        raise UsageError(
+            f"{first} is written in a way that Spark does not read: line ends of old, or blanks before quotes. Write "
+            "it as Parquet, or use `engine='polars'`."
+        )
+    return file
+
+
+def _union(sources: Sequence[_Source]) -> RawLog:
+    """All sources, one after the other, with the same types."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    roles = ["user", "item"]
+    timed = [source.part.choice.time is not None for source in sources]
+    if any(timed) and not all(timed):
+        raise DataError(
+            "Some sources have a time column and some have none. Name the column with `time`, or name only the "
+            "sources that hold actions."
+        )
+    dates = [
+        isinstance(source.time_type, (T.DateType, T.TimestampType, T.TimestampNTZType)) for source in sources
+    ]
+    if any(dates) and not all(dates):
+        raise DataError("Some sources store times as dates and some do not. Write all in the same way.")
+    roles += ["time"] * timed[0] + ["title"] * any(source.part.choice.title for source in sources)
+    columns = [{role: _typed(source, role) for role in roles} for source in sources]
+    types = {
+        role: _common(
+            [
+                source.table.select(chosen[role]).schema[0].dataType
+                for source, chosen in zip(sources, columns, strict=True)
+            ]
+        )
+        for role in roles
+    }
+    tables = [
+        source.table.select(
+            F.lit(place).alias("source"),
+            (F.col("_metadata.file_path") if source.is_file else F.lit(None).cast("string")).alias("file"),
+            (F.col("_metadata.file_block_start") if source.is_file else F.lit(0).cast("bigint")).alias(
+                "block"
+            ),
+            *(chosen[role].cast(types[role]).alias(role) for role in roles),
+        )
+        for place, (source, chosen) in enumerate(zip(sources, columns, strict=True))
+    ]
+    rows = tables[0]
+    for table in tables[1:]:
+        rows = rows.union(table)
+    return RawLog(
+        rows.withColumn("id", F.monotonically_increasing_id()),
+        [source.part for source in sources],
+        holds_dates=all(dates) and timed[0],
+        is_ordered=all(source.is_file for source in sources),
+    )
+
+
+def _typed(source: _Source, role: str) -> "Column":
+    """The column of a role: whole numbers as bigint, dates as microseconds, the rest as text without blanks."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    name = getattr(source.part.choice, role)
+    if name is None:
+        return F.lit(None).cast("string")
+    column, kind = F.col(_quoted(name)), source.table.schema[name].dataType
+    is_time = role == "time"
+    if is_time and isinstance(kind, T.DateType):
+        return F.unix_date(column).cast("bigint") * F.lit(86_400_000_000)
+    if is_time and isinstance(kind, T.TimestampType):
+        return F.unix_micros(column)
+    if is_time and isinstance(kind, T.TimestampNTZType):
+        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01', {_quoted(name)})")
+    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType, T.LongType)) and role != "title":
+        return column.cast("bigint")
+    if isinstance(kind, (T.FloatType, T.DoubleType)) and role != "title":
+        return F.nanvl(column.cast("double"), F.lit(None)) if is_time else _whole(source, role, name)
+    if isinstance(kind, (T.StringType, T.BooleanType, T.DateType, T.DecimalType)) and not (
+        is_time and isinstance(kind, (T.BooleanType, T.DateType))
+    ):
+        return F.btrim(column.cast("string"), F.lit(BLANKS))
+    raise DataError(
+        f"`{role}`: column {name!r} of {source.part.file.shown} holds {kind.simpleString()}. "
+        f"Expected {'dates or numbers since 1970' if is_time else 'whole numbers or text'}."
+    )
+
+
+def _whole(source: _Source, role: str, name: str) -> "Column":
+    """Ids that are stored as floats, as bigint; fractions are refused."""
+    from pyspark.sql import functions as F
+
+    column = F.col(_quoted(name))
+    whole = column.try_cast("bigint")
+    fraction = source.table.filter(column != whole).select(column).first()
+    if fraction is not None:
+        raise DataError(
+            f"{source.part.file.shown}: the {role} column holds fractions such as {fraction[0]}. Ids must be whole "
+            "numbers or text."
+        )
+    return whole
+
+
+def _common(types: "Sequence[DataType]") -> "DataType":
+    """A type that holds all of these."""
+    from pyspark.sql import types as T
+
+    return types[0] if len(set(types)) == 1 else T.StringType()
+
+
+def _all_text(names: Sequence[str]) -> str:
+    return ", ".join(f"{_quoted(name)} string" for name in names)
+
+
+def _quoted(name: str) -> str:
+    """A column's name as SQL takes it, whatever is in it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _unreadable(shown: str, kind: str) -> UsageError:
+    return UsageError(
+        f"{shown} is {UNREADABLE[kind]}, which Spark does not read. Write it as Parquet, or use `engine='polars'`."
+    )
