@@ -215,7 +215,7 @@ def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
 
 
 def _say_if_too_many(k: int, catalogue: "Catalogue") -> None:
-    if k > (known := len(catalogue.known_numbers)):
+    if k > (known := catalogue.num_known):
         say(f"-k {k} is more than the model knows: there are {count(known, 'item')}.")
 
 

@@ -81,9 +81,7 @@ class Recommender:
         self._find_dataset = find_dataset
 
     def __repr__(self) -> str:
-        return (
-            f"Recommender({self.name!r}, version {self.version}, {len(self.catalogue.known_numbers):,} items)"
-        )
+        return f"Recommender({self.name!r}, version {self.version}, {self.catalogue.num_known:,} items)"
 
     @classmethod
     def load(
