@@ -65,6 +65,7 @@ HEAVY = {
     "tensorboard",
     "onnxruntime",
     "optuna",
+    "faiss",
     "scipy",
     "transformers",
 }

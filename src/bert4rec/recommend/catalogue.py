@@ -51,7 +51,7 @@ class Catalogue:
     untrained: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int32))
     """Numbers of the items that the model was never trained on. They have numbers, yet their ids are unknown."""
     stored: MappedNames | None = None
-    """How items are found by id and title, if there are files for it; otherwise tables are made when they are needed."""
+    """How items are found by id and title, if there are files for it; tables are made otherwise, when needed."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -150,7 +150,7 @@ class Catalogue:
         is or begins with the text.
         """
         wanted = text.strip().casefold()
-        titled = self._names.with_titles_from(wanted) if len(wanted) > 2 else ()  # noqa: PLR2004
+        titled = self._names.with_titles_from(wanted) if len(wanted) > 2 else ()
         return (
             next(self._known(self._names.with_id(wanted)), None)
             or min(filter(None, self._find_all(slips(text.strip()))), default=None)

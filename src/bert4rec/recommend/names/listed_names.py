@@ -86,7 +86,7 @@ def words_in(text: str) -> list[str]:
 
 
 def words_of(titles: Iterable[str | None]) -> list[str]:
-    """Of each title its words in lower case, each behind a blank: to look for " word" finds beginnings of words only."""
+    """The words of each title in lower case, each behind a blank: " word" is where one begins, and nowhere else."""
     lines = ((title or "").replace("\n", " ") for title in titles)
     return _NOT_A_WORD.sub(" ", "\n".join(f" {line}" for line in lines).casefold()).split("\n")
 

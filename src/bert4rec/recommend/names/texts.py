@@ -31,7 +31,7 @@ class Texts(Sequence[str | None]):
         if valid is not None and len(valid) != -(-(len(offsets) - 1) // 8):
             raise ValueError("not every text is said to be there or missing")
         self.content, self.offsets, self.valid = content, offsets, valid
-        self._bytes = memoryview(content)
+        self._bytes = content.data
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -40,15 +40,13 @@ class Texts(Sequence[str | None]):
     def __getitem__(self, place: int) -> str | None: ...
     @overload
     def __getitem__(self, place: slice) -> list[str | None]: ...
-    def __getitem__(self, place: int | slice) -> str | None | list[str | None]:
+    def __getitem__(self, place: int | slice) -> str | list[str | None] | None:
         if isinstance(place, slice):
             first, last, step = place.indices(len(self))
             assert step == 1
             limits = self.offsets[first : last + 1].tolist()
             texts = [self._bytes[begin:end].tobytes().decode() for begin, end in pairwise(limits)]
-            return texts if self.valid is None else [
-                text if self._is_there(first + n) else None for n, text in enumerate(texts)
-            ]  # fmt: skip
+            return [text if self._is_there(first + n) else None for n, text in enumerate(texts)]
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         place %= len(self)
