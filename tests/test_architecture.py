@@ -80,6 +80,7 @@ HEAVY = {
     "pandas",
     "pyarrow",
     "pyspark",
+    "faiss",
     "scipy",
     "transformers",
 }

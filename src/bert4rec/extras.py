@@ -17,6 +17,12 @@ def require_exporters() -> None:
         raise UsageError("ONNX is required: pip install 'bert4rec[export,serve]'.")
 
 
+def require_faiss() -> None:
+    """Refuse to go on without what approximate search needs; does not load it."""
+    if find_spec("faiss") is None:
+        raise UsageError("faiss is required for approximate search: pip install 'bert4rec[ann]'.")
+
+
 def require_tuner() -> None:
     """Refuse to go on without what a search for settings needs; does not load it."""
     if not all(map(find_spec, ("optuna", "matplotlib"))):

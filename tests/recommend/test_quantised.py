@@ -23,7 +23,7 @@ from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import OnnxEngine
-from bert4rec.recommend.quantised import BLOCK, Places
+from bert4rec.recommend.search.quantised import BLOCK, Places
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.subset import Subset
 from bert4rec.settings.networks import ModelConfig
@@ -56,7 +56,7 @@ class Pair:
         self.scored: list[int] = []
         """How many items each exact search was about."""
         assert self.quantised._search
-        exact_top = self.quantised._best_of
+        exact_top = self.quantised.best_of
 
         def counted(
             query: NDArray[np.float32], places: Places, excluded: Numbers, k: int, subset: Subset | None

@@ -205,6 +205,7 @@ def load(
     device: str = "auto",
     threads: int = 1,
     quantised: bool = True,
+    approximate: bool = False,
     force: bool = False,
 ) -> "Recommender":
     """Load a model to recommend with.
@@ -220,13 +221,23 @@ def load(
     quantised
         Of an exported model: whether to search 100,000 items and more by vectors of whole numbers first. The answers
         are the same; False takes several times as long and a quarter less memory.
+    approximate
+        Of a model that was exported with `approximate=True`: search its index instead of all items. Scores are exact;
+        now and then one of the best items is not found.
     force
         Of an exported model: load it even if it recommends the same to everybody.
     """
     from bert4rec.recommend.opening import open_folder, refuse_options_of_exported
 
     if isinstance(model, str | Path):
-        return open_folder(Path(model), device=device, threads=threads, quantised=quantised, force=force)
+        return open_folder(
+            Path(model),
+            device=device,
+            threads=threads,
+            quantised=quantised,
+            approximate=approximate,
+            force=force,
+        )
     from bert4rec.training.run import Run
 
     if not isinstance(model, Run):
@@ -234,7 +245,7 @@ def load(
             "`model` must be a run, its folder or the folder of an exported model; found "
             f"{type(model).__name__}."
         )
-    refuse_options_of_exported(threads=threads, quantised=quantised, force=force)
+    refuse_options_of_exported(threads=threads, quantised=quantised, approximate=approximate, force=force)
     require_torch()
     from bert4rec.recommend.run_engine import recommender_of
 

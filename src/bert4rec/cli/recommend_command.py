@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,7 @@ def recommend_command(
     device: str = "auto",
     threads: int = 1,
     quantised: bool = True,
+    approximate: Flag = False,
     force: Flag = False,
     overwrite: Flag = False,
     json: Flag = False,
@@ -106,6 +108,9 @@ def recommend_command(
     quantised
         Of an exported model: search 100,000 items and more by vectors of whole numbers first. The answers are the same;
         --no-quantised takes several times as long and a quarter less memory.
+    approximate
+        Of a model that was exported with --approximate: search its index instead of all items. Scores are exact; now
+        and then one of the best items is not found.
     force
         Use an exported model even if it recommends the same to everybody.
     overwrite
@@ -131,6 +136,9 @@ def recommend_command(
         )
     if user is None and data is not None:
         raise UsageError("--data requires --user.")
+    ready = partial(
+        load, model, device=device, threads=threads, quantised=quantised, approximate=approximate, force=force
+    )
     if source is not None and output is not None:
         from bert4rec.recommend.bulk import Request
 
@@ -138,9 +146,7 @@ def recommend_command(
         try:
             with progress("Recommending", "users") as report:
                 with loading():
-                    recommender = load(
-                        model, device=device, threads=threads, quantised=quantised, force=force
-                    )
+                    recommender = ready()
                 tally = recommender.recommend_file(
                     source,
                     output,
@@ -167,7 +173,7 @@ def recommend_command(
         _print_tally(tally, output, recommender.catalogue)
         return
     with loading():
-        recommender = load(model, device=device, threads=threads, quantised=quantised, force=force)
+        recommender = ready()
     allowed, denied = _ids(allow), _ids(deny)
     filtered = read_where(where, recommender.filters.attributes)
     if user is not None:
@@ -215,7 +221,7 @@ def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
 
 
 def _say_if_too_many(k: int, catalogue: "Catalogue") -> None:
-    if k > (known := len(catalogue.known_numbers)):
+    if k > (known := catalogue.num_known):
         say(f"-k {k} is more than the model knows: there are {count(known, 'item')}.")
 
 

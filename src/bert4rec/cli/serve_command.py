@@ -25,6 +25,7 @@ def serve_command(
     workers: int = 1,
     threads: int = 1,
     quantised: bool = True,
+    approximate: Flag = False,
     force: Flag = False,
     store: str = "sqlite:///history.db",
     api_key_file: Path | None = None,
@@ -66,6 +67,9 @@ def serve_command(
     quantised
         Search 100,000 items and more by vectors of whole numbers first. The answers are the same; --no-quantised takes
         several times as long and a quarter less memory.
+    approximate
+        Search the index of a model that was exported with --approximate instead of all items; so with models that
+        --watch finds. Scores are exact; now and then one of the best items is not found.
     force
         Serve a model even if it recommends the same to everybody; so with models that --watch finds.
     store
@@ -112,6 +116,7 @@ def serve_command(
             workers=workers,
             threads=threads,
             quantised=quantised,
+            approximate=approximate,
             force=force,
             store=store,
             api_key_file=api_key_file,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bert4rec import __version__
@@ -25,7 +24,9 @@ from bert4rec.artefact import new_folder, sha256_of, write_manifest, write_text
 from bert4rec.data.dataset import Dataset, Repeats
 from bert4rec.data.trained import Trained
 from bert4rec.errors import UsageError
+from bert4rec.export.build_index import build_index
 from bert4rec.export.quantise import LARGE_CATALOGUE, search_graph
+from bert4rec.export.table_file import TableFile
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _OPSET, _IR_VERSION = 20, 10
 """What the oldest ONNX Runtime that we allow can read."""
+_LARGEST_GRAPH = 2**31
+"""Bytes that a graph can hold itself: its format counts no further."""
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _LINEAR = torch.ops.aten.linear.default
 
@@ -57,6 +60,7 @@ def export_run(
     target: Path,
     *,
     int8: bool = False,
+    approximate: bool = False,
     sampled_from: Dataset | None = None,
     overwrite: bool = False,
     force: bool = False,
@@ -64,9 +68,10 @@ def export_run(
     """Write the final model of a run, and the histories of a few users of `sampled_from` for the service's page."""
     model, items = run.load_model("final", torch.device("cpu")), run.path / "items.parquet"
     catalogue = Catalogue.read_table(items)
-    if not force:
-        engine = TorchEngine(model, Placement(torch.device("cpu"), None), run.untrained)
-        refuse_degenerate(engine, catalogue.counts)
+    if not force:  # without a name: the engine has a copy of all vectors, which must not stay
+        refuse_degenerate(
+            TorchEngine(model, Placement(torch.device("cpu"), None), run.untrained), catalogue.counts
+        )
     export_model(
         model,
         catalogue,
@@ -75,6 +80,7 @@ def export_run(
         name=run.plan.dataset_name,
         repeats=run.plan.repeats,
         int8=int8,
+        approximate=approximate,
         samples=sample_users(sampled_from) if sampled_from else (),
         trained=run.trained,
         untrained=run.untrained,
@@ -103,6 +109,7 @@ def export_model(
     name: str,
     repeats: Repeats = "exclude",
     int8: bool = False,
+    approximate: bool = False,
     attributes: Attributes = NO_ATTRIBUTES,
     samples: Sequence[Mapping[str, Any]] = (),
     with_attention: bool = True,
@@ -114,30 +121,36 @@ def export_model(
 
     `trained` is what the weights have seen, and `untrained` are the numbers of items they have not.
     With `int8`, the encoder's matrices are stored and multiplied as whole numbers: smaller, faster, less exact.
+    With `approximate`, an index is built, and its recall measured.
     Without attention it takes half as long: enough to rank items, not to show where the model looks.
     """
     check_exportable(type(model), type(model).__name__)
     model = model.cpu().eval()
     # Of most models also the table of their inputs.
     table, bias = (tensor.detach().float().numpy() for tensor in model.item_vectors())
-    if table.nbytes >= 2**31:
-        raise UsageError(f"The table of items has {table.nbytes:,} bytes; ONNX takes at most 2 GiB.")
+    if int8 and table.nbytes >= _LARGEST_GRAPH:
+        raise UsageError(
+            f"The table of items has {table.nbytes:,} bytes; `int8=True` takes at most 2 GiB. Leave it out."
+        )
+    is_large = len(bias) >= LARGE_CATALOGUE
     with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
         np.save(folder / "items.npy", table)
         known = bias.copy()
         known[[number - 1 for number in untrained]] = -np.inf
         np.save(folder / "bias.npy", known)
-        catalogue.write(folder / "catalogue.json")
+        catalogue.write(folder / "catalogue.json", in_files=is_large)
         attributes.write(folder / ATTRIBUTES)
         if samples:
             write_text(folder / "samples.json", json.dumps(list(samples), ensure_ascii=False))
-        for file_name, graph in _graphs(model, int8=int8, with_attention=with_attention):
-            _read_from_file(graph, table, folder / "items.npy")
+        file = TableFile(table, folder / "items.npy")
+        for file_name, graph in _graphs(model, file, int8=int8, with_attention=with_attention):
+            file.take_out(graph)
             (folder / file_name).write_bytes(graph.SerializeToString())
-        if len(bias) >= LARGE_CATALOGUE:
+        if is_large:
             # Of untrained items, too: a bound must only not be too low.
             graph = search_graph(table[1 : len(bias) + 1], bias, opset=_OPSET, ir_version=_IR_VERSION)
             (folder / "search.onnx").write_bytes(graph.SerializeToString())
+        index = build_index(folder, model.max_history, catalogue.counts) if approximate else None
         facts = {
             "format": "bert4rec model",
             "schema": SCHEMA,
@@ -148,6 +161,7 @@ def export_model(
             "max_history": model.max_history,
             "repeats": repeats,
             "int8": int8,
+            **({"approximate": index._asdict()} if index else {}),
             **({"trained": asdict(trained)} if trained else {}),
         }
         write_manifest(folder, MANIFEST, facts)
@@ -174,7 +188,7 @@ class _Attention(_Encoder):
 
 
 def _graphs(
-    model: SequentialModel, *, int8: bool, with_attention: bool
+    model: SequentialModel, file: TableFile, *, int8: bool, with_attention: bool
 ) -> "Iterator[tuple[str, onnx.ModelProto]]":
     from bert4rec.export.head import head_graph
 
@@ -182,16 +196,20 @@ def _graphs(
     example = torch.ones((2, min(3, max_history)), dtype=torch.int64)
     # A length that can only be 1 does not vary.
     length = {1: torch.export.Dim("length", min=1, max=max_history)} if max_history > 1 else {}
-    encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query")
+    # What makes whole numbers of a graph needs all of it.
+    left_out = None if int8 else file
+    encoder = _trace(_Encoder(model), example, {0: torch.export.Dim("batch"), **length}, "query", left_out)
     yield "encoder.onnx", _as_int8(encoder) if int8 else encoder
     yield "head.onnx", head_graph(opset=_OPSET, ir_version=_IR_VERSION)
     with torch.inference_mode():
         has_attention = model.attention(PaddedHistories(example)) is not None
     if has_attention and with_attention:
-        yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention")
+        yield "attention.onnx", _trace(_Attention(model), example[:1], length, "attention", file)
 
 
-def _trace(module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: str) -> "onnx.ModelProto":
+def _trace(
+    module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: str, left_out: TableFile | None
+) -> "onnx.ModelProto":
     translations: dict[Callable[..., Any], Callable[..., Any]] = {
         _LINEAR: _multiply_and_add,
         _ATTENTION: _attend,
@@ -209,6 +227,8 @@ def _trace(module: _Encoder, example: Tensor, dynamic: dict[int, Any], output: s
             custom_translation_table=translations,
         )
     assert program is not None
+    if left_out:
+        left_out.leave_out(program.model)
     made = program.model_proto
     graph = made.graph
     graph.ClearField("value_info")  # shapes that readers infer, and that quantising would make wrong
@@ -243,27 +263,6 @@ def _attend(query: Any, key: Any, value: Any, visible: Any) -> Any:
     bias = op.Where(visible, op.Constant(value_float=0.0), op.Constant(value_float=float("-inf")))
     scores = op.MatMul(op.Mul(query, scale), op.Transpose(key, perm=[0, 1, 3, 2]))
     return op.MatMul(op.Softmax(op.Add(scores, bias), axis=-1), value)
-
-
-def _read_from_file(graph: "onnx.ModelProto", table: NDArray[np.float32], path: Path) -> None:
-    """Let the graph find the table of items in a NumPy file beside it, instead of carrying a copy.
-
-    The table is found by its content. The same numbers in another order, as in a transposed copy, are an error: the
-    folder, and the memory of every worker, would be twice as large.
-    """
-    from onnx import TensorProto
-    from onnx.external_data_helper import set_external_data
-
-    content = table.tobytes()
-    for tensor in graph.graph.initializer:
-        if tensor.data_type != TensorProto.FLOAT or len(tensor.raw_data) != len(content):
-            continue
-        if tensor.raw_data == content:
-            begin = path.stat().st_size - len(content)
-            set_external_data(tensor, path.name, offset=begin, length=len(content))
-            tensor.ClearField("raw_data")
-        elif np.array_equal(np.sort(np.frombuffer(tensor.raw_data, np.float32)), np.sort(table, axis=None)):
-            raise RuntimeError(f"The graph holds a changed copy of the table of items: {tensor.name}.")
 
 
 def _as_int8(graph: "onnx.ModelProto") -> "onnx.ModelProto":

@@ -1,4 +1,4 @@
-"""Item vectors as whole numbers, and by how much they can be wrong: how `recommend.quantised` searches catalogues.
+"""Item vectors as whole numbers, and how wrong they can be: by them `recommend.search.quantised` searches catalogues.
 
 The vectors of a block of items are stored as whole steps from -63 to 63, where each block has its own step. The bias
 is one more number of every vector, in a unit that makes it as large as the others; the query then has the unit there.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.recommend.quantised import BLOCK
+from bert4rec.recommend.search.quantised import BLOCK
 
 if TYPE_CHECKING:
     import onnx

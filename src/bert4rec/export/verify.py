@@ -4,6 +4,7 @@ Those are judged with the weights that never saw them, so it is the selected mod
 compared; the final one, which is served, differs from it in its weights alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Targets, make_split
+from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import metrics_of, rows_per_batch
 from bert4rec.evaluation.protocol import Scorer, rank_targets
 from bert4rec.export.exporter import export_model
@@ -59,6 +61,18 @@ def compare_export(run: Run, dataset: Dataset, *, int8: bool) -> ExportCheck:
         before = _judge(run.scorer("selection", cpu), dataset, targets)
         after = _judge(_scorer(engine), dataset, targets)
     return ExportCheck(len(targets), before, after)
+
+
+def refuse_worse(
+    run: Run, dataset: Dataset, *, int8: bool, callback: Callable[[ExportCheck], object] | None
+) -> None:
+    """Compare both, and raise an error if the export is worse; `callback` hears how they compare."""
+    check = compare_export(run, dataset, int8=int8)
+    if callback:
+        callback(check)
+    if not check.is_good:
+        advice = " Try `int8=False`." if int8 else ""
+        raise UsageError(f"The export loses too much and was not written.{advice}")
 
 
 def _judge(scorer: Scorer, dataset: Dataset, targets: Targets) -> dict[str, float]:

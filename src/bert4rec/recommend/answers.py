@@ -215,6 +215,6 @@ def table_of(
         "item": catalogue.id_column.gather(chosen),
     }
     if titles and catalogue.titles:
-        columns["title"] = pl.Series("title", catalogue.titles, dtype=pl.String).gather(chosen)
+        columns["title"] = catalogue.title_column.gather(chosen)
     table = pl.DataFrame({**columns, "score": scores[rows, places], "fallback": is_fallback[rows]})
     return table.with_columns(fallback=pl.when("fallback").then(pl.lit(POPULAR)))

@@ -2,15 +2,16 @@
 
 Ids are kept as text and given back as the log had them: as integers where those were integers. 42, 42.0 and "42" name
 the same item. Items are numbered from 1 by falling popularity, so the order of the numbers is the order of popularity.
+
+An exported model has all of it in catalogue.json, or, if it has many items, in files beside it that are mapped into
+memory (`names/mapped_names.py`); then catalogue.json only says which there are.
 """
 
 import json
-import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,13 +21,16 @@ from numpy.typing import NDArray
 from bert4rec.artefact import write_text
 from bert4rec.errors import DataError, NotFoundError
 from bert4rec.recommend.ids import PLAIN, as_given, as_list, id_text, slips, spellings
+from bert4rec.recommend.names.listed_names import ListedNames, Names, words_in
+from bert4rec.recommend.names.mapped_names import IDS, TITLES, MappedNames, write_names
+from bert4rec.recommend.names.texts import Texts, mapped
 
 if TYPE_CHECKING:
     import polars as pl
 
 Id = str | int
 """An id as it comes out: an integer if the log's ids were integers."""
-_NOT_A_WORD = re.compile(r"[^\w\n]+")
+_COUNTS = "catalogue-counts.npy"
 _MOST_WORDS = 8
 """Of a search; every further one would cost time and tell little."""
 _WIDEST_TABLE = 2**24
@@ -46,6 +50,8 @@ class Catalogue:
     """Whether the log's ids were integers; then answers and tables have integers again."""
     untrained: NDArray[np.integer[Any]] = field(default_factory=lambda: np.empty(0, np.int32))
     """Numbers of the items that the model was never trained on. They have numbers, yet their ids are unknown."""
+    stored: MappedNames | None = None
+    """How items are found by id and title, if there are files for it; tables are made otherwise, when needed."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,11 +88,11 @@ class Catalogue:
         if not types <= PLAIN:
             values = [id_text(value, *where, place) for place, value in enumerate(values)]
         texts = cast("list[str]", values) if types == {str} else list(map(str, values))
-        known = self._numbers
-        try:
-            return np.array(list(map(known.__getitem__, texts)), np.int32), []
-        except KeyError:  # some are spelt otherwise, or unknown
-            found = [known.get(text) or self._find(text) for text in texts]
+        found = self._find_all(texts)
+        if None not in found:
+            return np.array(found, np.int32), []
+        # Some are spelt otherwise, or unknown.
+        found = [number or self._find(text) for number, text in zip(found, texts, strict=True)]
         unknown = {
             text.strip(): as_given(value)
             for text, value, number in zip(texts, given, found, strict=True)
@@ -127,28 +133,28 @@ class Catalogue:
         return self._number_or_0[numbers] if len(self.untrained) else numbers
 
     def _find(self, text: str) -> int | None:
-        numbers = map(self._numbers.get, spellings(text, whole_numbers=self.whole_numbers))
+        numbers = self._find_all(spellings(text, whole_numbers=self.whole_numbers))
         return next(filter(None, numbers), None)
+
+    def _find_all(self, texts: Iterable[str]) -> list[int | None]:
+        """The number of each text that is an id to the letter, and known."""
+        found = self._names.find(texts)
+        if self._unknown:
+            return [None if number in self._unknown else number for number in found]
+        return found
 
     def near(self, text: str) -> int | None:
         """The item that somebody may have meant by an unknown id.
 
         It has the same id but for upper and lower case, or one slip away (of several the most popular), or its title
-        is or begins with the text. No table is kept for this: a million items take less than half a second.
+        is or begins with the text.
         """
         wanted = text.strip().casefold()
-        numbers = range(1, len(self) + 1)
-        same = self._known(number for number in numbers if self.ids[number - 1].casefold() == wanted)
-        slipped = (self._numbers[each] for each in slips(text.strip()) if each in self._numbers)
-        titled = self._known(
-            number
-            for number, title in zip(numbers, self.titles or (), strict=False)
-            if title and len(wanted) > 2 and title.casefold().startswith(wanted)
-        )
+        titled = self._names.with_titles_from(wanted) if len(wanted) > 2 else ()
         return (
-            next(same, None)
-            or min(slipped, default=None)
-            or min(titled, key=lambda number: len(self.title_of(number) or ""), default=None)
+            next(self._known(self._names.with_id(wanted)), None)
+            or min(filter(None, self._find_all(slips(text.strip()))), default=None)
+            or min(self._known(titled), key=lambda number: len(self.title_of(number) or ""), default=None)
         )
 
     def describe(self, number: int) -> str:
@@ -162,25 +168,14 @@ class Catalogue:
         First come items whose title has words that begin with the words of `text`, at most eight of them; then the
         item with that id, and items whose id begins with it. Upper and lower case are the same.
         """
-        words = list(dict.fromkeys(_NOT_A_WORD.sub(" ", text.casefold()).split()))[:_MOST_WORDS]
-        found = dict.fromkeys(islice(self._known(self._titled(words)), limit)) if words else {}
+        words = words_in(text)[:_MOST_WORDS]
+        found = dict.fromkeys(islice(self._known(self._names.titled(words)), limit)) if words else {}
         beginning = text.strip().casefold()
         if beginning:
             exact = self.number_of(text.strip())
             found |= dict.fromkeys([exact] if exact else [])
-            found |= dict.fromkeys(islice(self._known(self._ids_text.lines_with("\n" + beginning)), limit))
+            found |= dict.fromkeys(islice(self._known(self._names.with_ids_from(beginning)), limit))
         return list(found)[:limit]
-
-    def _titled(self, words: list[str]) -> Iterator[int]:
-        """Numbers of items with all the words in their title, in the order of the numbers."""
-        text = self._titles_text
-        # Long words are rare. To count them would be to read all titles once for every word.
-        longest, *others = sorted((f" {word}" for word in words), key=len, reverse=True)
-        return (
-            number
-            for number in text.lines_with(longest)
-            if all(other in text.line(number) for other in others)
-        )
 
     def _known(self, numbers: Iterable[int]) -> Iterator[int]:
         return (number for number in numbers if number not in self._unknown)
@@ -196,9 +191,14 @@ class Catalogue:
         return numbers[numbers > 0]
 
     @property
+    def num_known(self) -> int:
+        """How many items the model was trained on."""
+        return len(self) - len(self.untrained)
+
+    @property
     def known_id(self) -> Id:
         """Of the most popular item that the model was trained on: an example for messages."""
-        return self.id_of(int(self.known_numbers[0]))
+        return self.id_of(next(self._known(range(1, len(self) + 1))))
 
     @cached_property
     def _number_or_0(self) -> NDArray[np.int32]:
@@ -208,41 +208,31 @@ class Catalogue:
         return numbers
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        numbers = {item_id: number for number, item_id in enumerate(self.ids, start=1)}
-        for number in self._unknown:
-            del numbers[self.ids[number - 1]]
-        return numbers
+    def _names(self) -> Names:
+        return self.stored or ListedNames(self.ids, self.titles)
 
     @cached_property
     def id_column(self) -> "pl.Series":
         """All ids, as the log had them: Int64 or String."""
         import polars as pl
 
-        texts = pl.Series("item", self.ids, dtype=pl.String)
+        texts = _column("item", self.ids)
         return texts.cast(pl.Int64) if self.whole_numbers else texts
+
+    @cached_property
+    def title_column(self) -> "pl.Series":
+        """All titles; null for items that have none."""
+        return _column("title", self.titles or [None] * len(self))
 
     @cached_property
     def _known_texts(self) -> "pl.Enum":
         import polars as pl
 
-        return pl.Enum(self.ids)
+        return pl.Enum(_column("id", self.ids))
 
     @cached_property
     def _whole_numbers(self) -> "_WholeNumbers":
-        return _WholeNumbers.among(self.ids, self.untrained)
-
-    @cached_property
-    def _ids_text(self) -> "_Lines":
-        return _Lines.join(item_id.casefold() for item_id in self.ids)
-
-    @cached_property
-    def _titles_text(self) -> "_Lines":
-        """Lower-case words, each behind a blank, so that looking for " word" finds beginnings of words only."""
-        lines = ((title or "").replace("\n", " ") for title in self.titles or ())
-        return _Lines.join(
-            _NOT_A_WORD.sub(" ", "\n".join(f" {line}" for line in lines).casefold()).split("\n")
-        )
+        return _WholeNumbers.among(_column("id", self.ids), self.untrained)
 
     @classmethod
     def read_table(cls, path: Path) -> "Catalogue":
@@ -261,26 +251,44 @@ class Catalogue:
         except (OSError, pl.exceptions.PolarsError) as error:
             raise DataError(f"{path} cannot be read as the table of items: {error}") from error
 
-    def write(self, path: Path) -> None:
-        """As JSON, which a service reads without polars."""
-        content = {
-            "ids": list(self.ids),
-            "titles": list(self.titles) if self.titles else None,
-            "counts": self.counts.tolist(),
-            "whole_numbers": self.whole_numbers,
-        }  # which items were never trained on, their biases tell
+    def write(self, path: Path, *, in_files: bool = False) -> None:
+        """As JSON, which a service reads without polars; or `in_files` beside it, which it need not read at all."""
+        content: dict[str, Any] = {"whole_numbers": self.whole_numbers}
+        # Which items were never trained on, their biases tell.
+        if in_files:
+            write_names(path.parent, self.ids, self.titles)
+            np.save(path.with_name(_COUNTS), self.counts)
+            content |= {"in_files": True, "items": len(self), "titles": self.titles is not None}
+        else:
+            titles = list(self.titles) if self.titles else None
+            content |= {"ids": list(self.ids), "titles": titles, "counts": self.counts.tolist()}
         write_text(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")))
 
     @classmethod
     def read(cls, path: Path) -> "Catalogue":
-        """From the catalogue.json of an exported model."""
+        """From the catalogue.json of an exported model, and the files beside it."""
         try:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{**content, "counts": np.array(content["counts"], np.int64)})
+            if not content.pop("in_files", False):
+                return cls(**{**content, "counts": np.array(content["counts"], np.int64)})
+            ids = Texts.read(path.parent, IDS)
+            titles = Texts.read(path.parent, TITLES) if content["titles"] else None
+            counts = mapped(path.with_name(_COUNTS))
+            if {len(ids), len(counts), len(ids if titles is None else titles)} != {content["items"]}:
+                raise ValueError("its files have other lengths")
+            stored = MappedNames(path.parent, ids, titles)
+            texts = cast("Sequence[str]", ids)  # none of them is missing
+            return cls(texts, titles, counts, content["whole_numbers"], stored=stored)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path} is damaged and cannot be read ({error}). Export the model again."
             ) from error
+
+
+def _column(name: str, texts: Sequence[str | None]) -> "pl.Series":
+    import polars as pl
+
+    return texts.column(name) if isinstance(texts, Texts) else pl.Series(name, texts, dtype=pl.String)
 
 
 @dataclass(frozen=True)
@@ -297,10 +305,9 @@ class _WholeNumbers:
     table would be too long."""
 
     @classmethod
-    def among(cls, ids: Sequence[str], untrained: NDArray[np.integer[Any]]) -> "_WholeNumbers":
+    def among(cls, texts: "pl.Series", untrained: NDArray[np.integer[Any]]) -> "_WholeNumbers":
         import polars as pl
 
-        texts = pl.Series(ids, dtype=pl.String)
         whole = texts.cast(pl.Int64, strict=False)
         as_written = (whole.cast(pl.String) == texts).fill_null(value=False)  # not so "007"
         is_whole = as_written.to_numpy(writable=True)
@@ -325,29 +332,3 @@ class _WholeNumbers:
         # Both ends of the table are unknown, and so is what lies beyond them: also where the difference overflows.
         places = column.fill_null(self.below).to_numpy() - self.below
         return np.take(self.table, places, mode="clip")
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Many short texts as one long one, which is searched at the speed of memory. Lines are numbered from 1."""
-
-    text: str
-    """Every line stands behind a line end."""
-    begins: list[int]
-
-    @classmethod
-    def join(cls, lines: Iterable[str]) -> "_Lines":
-        kept = list(lines)
-        begins = list(accumulate((len(line) + 1 for line in kept), initial=0))
-        return cls("\n" + "\n".join(kept), begins)
-
-    def line(self, number: int) -> str:
-        return self.text[self.begins[number - 1] : self.begins[number]]
-
-    def lines_with(self, wanted: str) -> Iterator[int]:
-        """Numbers of the lines that hold `wanted`, which may begin with the line end before them; rising."""
-        place = self.text.find(wanted)
-        while place >= 0:
-            number = bisect_right(self.begins, place)
-            yield number
-            place = self.text.find(wanted, self.begins[number])

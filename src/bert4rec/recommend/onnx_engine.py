@@ -4,10 +4,11 @@ model.json       manifest: schema, data set, version, what it was trained on, si
 encoder.onnx     history [B, L], filled up on the left with 0 → query [B, D]
 head.onnx        query, rows, bias, excluded places, k → scores and places of the k best
 search.onnx      query of whole numbers → how high items of each block can score at most; large catalogues only
+index-*.faiss    vectors of 8-bit numbers in lists, for approximate search; only if requested
 attention.onnx   history [1, L] → how much the asked place looks at what, [layers, heads, L + 1]; BERT4Rec only
 items.npy        [V + 2, D]: row i is the vector of item i; read by the graphs from this very file
 bias.npy         [V]; -inf for items that the model was never trained on, which are unknown to it
-catalogue.json   ids, titles and counts of the items
+catalogue.json   ids, titles and counts of the items; of large catalogues in catalogue-*.npy
 attributes.npz   the other columns of the table of items, for filters; only if there are some
 samples.json     histories of a few users for the service's page; only if requested
 """
@@ -27,8 +28,10 @@ from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
-from bert4rec.recommend.quantised import QuantisedSearch
+from bert4rec.recommend.names.texts import mapped
 from bert4rec.recommend.rules.subset import Subset
+from bert4rec.recommend.search.approximate import ApproximateSearch, facts_of
+from bert4rec.recommend.search.quantised import QuantisedSearch
 
 MANIFEST = "model.json"
 SCHEMA = 1
@@ -36,28 +39,50 @@ _TOKENS_AT_ONCE = 2**10
 """More would not fit a processor's caches."""
 _ROWS_AT_LEAST, _SCORES_AT_ONCE = 32, 2**21
 """Many rows make good use of each item's vector that is fetched; their scores should fit a processor's caches."""
+_MOST_SCORES = 2**27
+"""Half a gigabyte."""
 _MANY_ROWS, _FEW_ITEMS = 8, 2**18
 """So many rows, of so few items, are scored one and all sooner than whole numbers tell which to score."""
 
 
 class OnnxEngine:
-    """An exported model folder. With `quantised`, its vectors of whole numbers are searched first, if it has them."""
+    """An exported model folder. With `quantised`, its vectors of whole numbers are searched first, if it has them.
+
+    With `approximate`, its index is searched, which it must have, and all items only where that finds too little.
+    """
 
     def __init__(
-        self, folder: Path, manifest: Mapping[str, Any], *, threads: int, quantised: bool = True
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        *,
+        threads: int,
+        quantised: bool = True,
+        approximate: bool = False,
     ) -> None:
         self.max_history = int(manifest["max_history"])
-        table = _load(folder / "items.npy")
-        self.bias = _load(folder / "bias.npy")
+        table = mapped(folder / "items.npy")
+        self.bias = mapped(folder / "bias.npy")
         self.rows = table[1 : len(self.bias) + 1]
         self._encoder = _session(folder / "encoder.onnx", threads)
         self._head = _session(folder / "head.onnx", threads)
         has_attention, has_search = (name in manifest["files"] for name in ("attention.onnx", "search.onnx"))
         self._attention = _session(folder / "attention.onnx", threads) if has_attention else None
-        self._search: QuantisedSearch | None = None
-        if quantised and has_search:
+        self._search: QuantisedSearch | ApproximateSearch | None = None
+        if approximate:
+            if (index := facts_of(manifest)) is None:
+                raise UsageError(
+                    f"{folder} has no index for approximate search. Export the model with `approximate=True`."
+                )
+            self._search = ApproximateSearch(folder, index, self.best_of, threads=threads)
+        elif quantised and has_search:
             session = _session(folder / "search.onnx", threads)
-            self._search = QuantisedSearch(session, len(self.bias), self._best_of)
+            self._search = QuantisedSearch(session, len(self.bias), self.best_of)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the best items are found for certain."""
+        return not isinstance(self._search, ApproximateSearch)
 
     def without(self, numbers: Numbers) -> "OnnxEngine":
         """The same model, by which none of these items is ever among the best. Only the bias is held twice."""
@@ -65,7 +90,7 @@ class OnnxEngine:
         other.bias = self.bias.copy()
         other.bias[numbers - 1] = -np.inf
         # Bounds hold on: no item scores higher than before.
-        other._search = self._search and self._search.settled_by(other._best_of)
+        other._search = self._search and self._search.settled_by(other.best_of)
         return other
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
@@ -78,6 +103,7 @@ class OnnxEngine:
             return self._best(self._encode(histories), excluded, k, subset)
         queries = self.queries(histories)
         rows_at_once = _ROWS_AT_LEAST * max(1, _SCORES_AT_ONCE // (_ROWS_AT_LEAST * len(self.bias)))
+        rows_at_once = max(1, min(rows_at_once, _MOST_SCORES // len(self.bias)))
         found = [
             self._best(queries[rows], excluded[rows], k, subset)
             for rows in by_rows(len(queries), rows_at_once)
@@ -94,7 +120,8 @@ class OnnxEngine:
     def _best(
         self, queries: NDArray[np.float32], excluded: Histories, k: int, subset: Subset | None
     ) -> tuple[Numbers, Scores]:
-        if self._search is None or (len(queries) >= _MANY_ROWS and len(self.bias) <= _FEW_ITEMS):
+        is_soon_done = self.is_exact and len(queries) >= _MANY_ROWS and len(self.bias) <= _FEW_ITEMS
+        if self._search is None or is_soon_done:
             return self._best_of_all(queries, excluded, k, subset)
         found = list(self._search.top(queries, excluded, k, subset))
         left = np.array([row for row, best in enumerate(found) if best is None], np.int64)
@@ -113,7 +140,7 @@ class OnnxEngine:
         bias = self.bias if subset is None else subset.bias(self.bias)
         return self._head_top(queries, self.rows, bias, _places(excluded), k)
 
-    def _best_of(
+    def best_of(
         self,
         query: NDArray[np.float32],
         places: NDArray[np.int64],
@@ -156,11 +183,11 @@ def is_exported(folder: Path) -> bool:
 
 
 def open_exported(
-    folder: Path, *, threads: int, quantised: bool
+    folder: Path, *, threads: int, quantised: bool, approximate: bool
 ) -> tuple[OnnxEngine, Catalogue, dict[str, Any]]:
     """An exported model: what computes it, the items it knows, and what else a `Recommender` is told of it."""
     manifest = read_model(folder)
-    engine = OnnxEngine(folder, manifest, threads=threads, quantised=quantised)
+    engine = OnnxEngine(folder, manifest, threads=threads, quantised=quantised, approximate=approximate)
     untrained = np.flatnonzero(np.isneginf(engine.bias)) + 1
     facts = {
         "name": manifest["name"],
@@ -173,9 +200,14 @@ def open_exported(
 
 def read_model(folder: Path) -> dict[str, Any]:
     """The manifest of an exported model, once every file is what was written."""
-    manifest = read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA, check=_check_facts)
+    manifest = read_facts(folder)
     verify_files(folder, manifest)
     return manifest
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The manifest of an exported model, without a look into its files."""
+    return read_manifest(folder, MANIFEST, kind="model", schema=SCHEMA, check=_check_facts)
 
 
 def _check_facts(manifest: Manifest) -> None:
@@ -185,6 +217,7 @@ def _check_facts(manifest: Manifest) -> None:
             raise TypeError(f"{fact} is {manifest[fact]!r}")
     if "trained" in manifest:
         Trained(**manifest["trained"])
+    facts_of(manifest)
 
 
 def _places(excluded: Histories) -> NDArray[np.int64]:
@@ -217,9 +250,3 @@ def _onnxruntime() -> Any:
     except ImportError as error:
         raise UsageError("Exported models require ONNX Runtime: pip install 'bert4rec[serve]'.") from error
     return onnxruntime
-
-
-def _load(path: Path) -> NDArray[np.float32]:
-    # A plain array: `np.memmap` takes longer for every slice.
-    array: NDArray[np.float32] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    return array

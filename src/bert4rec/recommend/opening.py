@@ -19,11 +19,12 @@ def open_folder(
     threads: int,
     device: str,
     quantised: bool,
+    approximate: bool = False,
     force: bool,
 ) -> Recommender:
     """What `Recommender.load` does; an exported model becomes one of this kind."""
     if (path / "config.json").is_file():
-        refuse_options_of_exported(threads=threads, quantised=quantised, force=force)
+        refuse_options_of_exported(threads=threads, quantised=quantised, approximate=approximate, force=force)
         require_torch()
         from bert4rec.recommend.run_engine import open_recommender
 
@@ -32,16 +33,24 @@ def open_folder(
         raise wrong_folder(path, "run", "model")
     if device not in ("auto", "cpu"):
         raise UsageError(f"`device={device!r}`: an exported model runs on the CPU. Load the run instead.")
-    engine, catalogue, facts = open_exported(path, threads=threads, quantised=quantised)
+    engine, catalogue, facts = open_exported(
+        path, threads=threads, quantised=quantised, approximate=approximate
+    )
     recommender = kind(engine, catalogue, attributes=Attributes.read(path / ATTRIBUTES), **facts)
     if not force:
         refuse_degenerate(engine, catalogue.counts)
     return recommender
 
 
-def refuse_options_of_exported(*, threads: int, quantised: bool, force: bool) -> None:
+def refuse_options_of_exported(*, threads: int, quantised: bool, approximate: bool, force: bool) -> None:
     """Of a run, torch uses the processors as it is set, and always scores all items. Its evaluation tells if it
     recommends the same to everybody, and its export refuses it."""
-    for name, is_usual in (("threads", threads == 1), ("quantised", quantised), ("force", not force)):
+    usual = {
+        "threads": threads == 1,
+        "quantised": quantised,
+        "approximate": not approximate,
+        "force": not force,
+    }
+    for name, is_usual in usual.items():
         if not is_usual:
             raise UsageError(f"`{name}` applies to exported models only.")

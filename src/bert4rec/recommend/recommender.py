@@ -81,9 +81,7 @@ class Recommender:
         self._find_dataset = find_dataset
 
     def __repr__(self) -> str:
-        return (
-            f"Recommender({self.name!r}, version {self.version}, {len(self.catalogue.known_numbers):,} items)"
-        )
+        return f"Recommender({self.name!r}, version {self.version}, {self.catalogue.num_known:,} items)"
 
     @classmethod
     def load(
@@ -93,6 +91,7 @@ class Recommender:
         threads: int = 1,
         device: str = "auto",
         quantised: bool = True,
+        approximate: bool = False,
         force: bool = False,
     ) -> "Recommender":
         """Open the folder of a run, which torch computes on `device`, or of an exported model, which needs no torch.
@@ -101,12 +100,20 @@ class Recommender:
         ----------
         path
             Folder of a run or of an exported model.
-        threads, device, quantised, force
+        threads, device, quantised, approximate, force
             As in `bert4rec.load`.
         """
         from bert4rec.recommend.opening import open_folder
 
-        return open_folder(Path(path), cls, threads=threads, device=device, quantised=quantised, force=force)
+        return open_folder(
+            Path(path),
+            cls,
+            threads=threads,
+            device=device,
+            quantised=quantised,
+            approximate=approximate,
+            force=force,
+        )
 
     def recommend(
         self,

@@ -41,6 +41,7 @@ def serve(
     workers: int = 1,
     threads: int = 1,
     quantised: bool = True,
+    approximate: bool = False,
     force: bool = False,
     store: str = "sqlite:///history.db",
     api_key_file: str | PathLike[str] | None = None,
@@ -85,6 +86,9 @@ def serve(
     quantised
         Whether to search 100,000 items and more by vectors of whole numbers first. The answers are the same; False
         takes several times as long and a quarter less memory.
+    approximate
+        Search the index of a model that was exported with `approximate=True` instead of all items; so with models that
+        `watch` finds. Scores are exact; now and then one of the best items is not found.
     force
         Serve a model even if it recommends the same to everybody; so with models that `watch` finds.
     store
@@ -166,6 +170,7 @@ def serve(
         threads=threads,
         workers=workers,
         quantised=quantised,
+        approximate=approximate,
         force=force,
         watch=watch,
         log_format=log_format,

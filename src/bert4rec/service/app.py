@@ -41,6 +41,7 @@ class Settings:
     threads: int = 1
     workers: int = 1
     quantised: bool = True
+    approximate: bool = False
     force: bool = False
     watch: bool = False
     log_format: LogFormat = "text"
@@ -62,7 +63,13 @@ def check(settings: Settings) -> None:
     Names(settings.allow_host)
     Tracer(export=settings.otel).stop()
     for arm in settings.arms:
-        open_model(arm.model, settings.threads, quantised=settings.quantised, force=settings.force)
+        open_model(
+            arm.model,
+            settings.threads,
+            quantised=settings.quantised,
+            approximate=settings.approximate,
+            force=settings.force,
+        )
     open_store(settings.store).close()
 
 
@@ -76,6 +83,7 @@ def create_app(settings: Settings, mark: ChangeMark | None = None) -> Applicatio
         ServedModel,
         threads=settings.threads,
         quantised=settings.quantised,
+        approximate=settings.approximate,
         force=settings.force,
         metrics=metrics,
         test=name_of_test(settings.arms),

@@ -119,7 +119,7 @@ def facts_of(model: ServedModel) -> Content:
     recommender, trained = model.recommender, model.recommender.trained
     since = model.serving_since
     return {
-        "num_items": len(recommender.catalogue.known_numbers),
+        "num_items": recommender.catalogue.num_known,
         "max_history": recommender.max_history,
         "exclude_seen": recommender.exclude_seen,
         "loaded_at": model.loaded_at.isoformat(timespec="seconds"),

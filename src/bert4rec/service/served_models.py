@@ -63,10 +63,14 @@ def check_folder(path: Path) -> None:
         raise wrong_folder(path, "model")
 
 
-def open_model(path: Path, threads: int, *, quantised: bool = True, force: bool = False) -> Recommender:
+def open_model(
+    path: Path, threads: int, *, quantised: bool = True, approximate: bool = False, force: bool = False
+) -> Recommender:
     """An exported model, warm; a degenerate one only by `force`."""
     check_folder(path)
-    recommender = Recommender.load(path, threads=threads, quantised=quantised, force=force)
+    recommender = Recommender.load(
+        path, threads=threads, quantised=quantised, approximate=approximate, force=force
+    )
     warm(recommender)
     return recommender
 
@@ -91,12 +95,15 @@ class ServedModel:
         threads: int,
         metrics: Metrics,
         quantised: bool = True,
+        approximate: bool = False,
         force: bool = False,
         arm: str = "",
         test: str = "",
     ) -> None:
         folder = path.resolve()  # a link may be switched while files are read
-        self.recommender = open_model(folder, threads, quantised=quantised, force=force)
+        self.recommender = open_model(
+            folder, threads, quantised=quantised, approximate=approximate, force=force
+        )
         self.served = Served.of(test, arm, self.recommender.version)
         self.recommendations = metrics.recommendations.labels(arm, self.recommender.version)
         self.samples = read_samples(folder)

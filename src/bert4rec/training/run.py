@@ -341,6 +341,7 @@ class Run:
         folder: str | Path,
         *,
         int8: bool = False,
+        approximate: bool = False,
         verify: bool = False,
         samples: bool = False,
         dataset: Dataset | str | Path | None = None,
@@ -359,6 +360,8 @@ class Run:
         int8
             Store and multiply the encoder's matrices as whole numbers: faster, a little less exact. Always verified,
             and refused if it costs more than 1% of NDCG@10.
+        approximate
+            Of 500,000 items and more: also write an index for approximate search, and how much it finds: `recall`.
         verify
             Evaluate the exported model beside the run on the validation items, and refuse it if it is worse.
         samples
@@ -375,22 +378,20 @@ class Run:
         """
         require_torch()
         require_exporters()
-        from bert4rec.export import verify as verification
+        from bert4rec.export.build_index import check_index
         from bert4rec.export.exporter import check_exportable, export_run
+        from bert4rec.export.verify import refuse_worse
         from bert4rec.recommend.onnx_engine import MANIFEST as MODEL_MANIFEST
         from bert4rec.training.specs import MODELS
 
         target, spec = Path(folder), MODELS[self.plan.model]
         refuse_existing(target, MODEL_MANIFEST, overwrite=overwrite)
         check_exportable(spec.network, spec.title)
+        if approximate:
+            check_index(self.plan.num_items)
         self.verify()
         if verify or int8:
-            check = verification.compare_export(self, self.verified_dataset(dataset), int8=int8)
-            if callback:
-                callback(check)
-            if not check.is_good:
-                advice = " Try `int8=False`." if int8 else ""
-                raise UsageError(f"The export loses too much and was not written.{advice}")
-        sampled_from = self.dataset_for(dataset) if samples else None
-        export_run(self, target, int8=int8, sampled_from=sampled_from, overwrite=overwrite, force=force)
+            refuse_worse(self, self.verified_dataset(dataset), int8=int8, callback=callback)
+        wanted = {"int8": int8, "approximate": approximate, "overwrite": overwrite, "force": force}
+        export_run(self, target, sampled_from=self.dataset_for(dataset) if samples else None, **wanted)
         return target

@@ -43,9 +43,9 @@ def refuse_degenerate(engine: Engine, counts: NDArray[np.int64]) -> None:
         )
 
 
-def sample_histories(counts: NDArray[np.int64]) -> Histories:
+def sample_histories(counts: NDArray[np.int64], histories: int = HISTORIES) -> Histories:
     """Histories of items drawn by popularity; of the same counts always the same."""
     # Multiples of the golden ratio are spread evenly, and neighbours lie far apart.
-    shares = np.modf(np.arange(1, HISTORIES * LENGTH + 1) * _GOLDEN)[0]
+    shares = np.modf(np.arange(1, histories * LENGTH + 1) * _GOLDEN)[0]
     items = np.searchsorted(np.cumsum(counts), shares * counts.sum(), side="right") + 1
-    return Histories.from_lists(items.reshape(HISTORIES, LENGTH).tolist())
+    return Histories.from_lists(items.reshape(histories, LENGTH).tolist())

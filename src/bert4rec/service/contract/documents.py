@@ -126,8 +126,8 @@ def example_bodies(catalogue: Catalogue | None) -> dict[str, JSON]:
     history: list[str | int] = ["item-1", "item-2", "item-3"]
     items: list[str | int] = ["item-4", "item-5", "item-6"]
     if catalogue:
-        known = catalogue.known_numbers.tolist()
-        first, last = known[:3], known[-3:]
+        known = catalogue.known_numbers
+        first, last = known[:3].tolist(), known[-3:].tolist()
         history, items = ([catalogue.id_of(number) for number in numbers] for numbers in (first, last))
     user = "ann"
     bought = {
