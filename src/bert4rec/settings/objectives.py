@@ -89,6 +89,9 @@ class Cloze(ObjectiveSettings):
     short histories gain much by it; long ones lose almost nothing."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
+    softmax). Follows from the number of items."""
 
     @staticmethod
     def usual_learning_rate(width: int) -> float:
@@ -116,6 +119,9 @@ class Joint(ObjectiveSettings):
     `mask` then."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
+    softmax). Follows from the number of items."""
 
     def check_network(self, network: ModelSettings) -> None:
         """Refuse to ask in a way that is not learned."""
@@ -138,6 +144,11 @@ class NextItemSettings(ObjectiveSettings):
     window_step: float
     negatives, exponent, penalty = 0, 0.0, 0.0
 
+    @property
+    def softmax_negatives(self) -> int:
+        """Of a sampled softmax; 0 where the loss is another, or the exact one."""
+        return 0
+
 
 @dataclass(frozen=True)
 class NextItem(NextItemSettings):
@@ -145,9 +156,16 @@ class NextItem(NextItemSettings):
 
     loss: Literal["cross-entropy", "binary"] = "cross-entropy"
     """`binary` is the original: each target against one item drawn at random, right or wrong.
-    `cross-entropy` is the exact softmax over all items."""
+    `cross-entropy` is the softmax over all items."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """With `cross-entropy`: items drawn for each batch, which targets are compared with (sampled softmax); 0 compares
+    with all items (exact softmax). Follows from the number of items."""
+
+    @property
+    def softmax_negatives(self) -> int:
+        return self.negatives if self.loss == "cross-entropy" else 0
 
 
 @dataclass(frozen=True)
