@@ -75,6 +75,14 @@ class RunConfig:
         """Section → setting → value, ready for JSON."""
         return {section: values for section, values in asdict(self).items() if values is not None}
 
+    def as_recorded(self) -> dict[str, Any]:
+        """The same as lines of results and checkpoints know it: what all runs had before there was a choice is left out,
+        so that earlier ones are found."""
+        recorded = self.as_dict()
+        if recorded.get("objective", {}).get("negatives") == 0:
+            del recorded["objective"]["negatives"]
+        return recorded
+
 
 @dataclass(frozen=True)
 class Cloze(ObjectiveSettings):
@@ -91,7 +99,7 @@ class Cloze(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Follows from the number of items."""
+    softmax). Where nobody says: 0 up to a million items, 8192 above."""
 
     @staticmethod
     def usual_learning_rate(width: int) -> float:
@@ -121,7 +129,7 @@ class Joint(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Follows from the number of items."""
+    softmax). Where nobody says: 0 up to a million items, 8192 above."""
 
     def check_network(self, network: ModelSettings) -> None:
         """Refuse to ask in a way that is not learned."""
@@ -161,7 +169,7 @@ class NextItem(NextItemSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """With `cross-entropy`: items drawn for each batch, which targets are compared with (sampled softmax); 0 compares
-    with all items (exact softmax). Follows from the number of items."""
+    with all items (exact softmax). Where nobody says: 0 up to a million items, 8192 above."""
 
     @property
     def softmax_negatives(self) -> int:

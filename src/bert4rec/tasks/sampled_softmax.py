@@ -71,18 +71,17 @@ class SampledSoftmax:
             of_bias = distinct(candidates - 1)
             biases = lend_rows(bias, of_bias)[of_bias.places]
         else:
-            queries, places, biases = (
-                model(tokens, positions, layout, dtype),
-                candidates,
-                bias[candidates - 1],
-            )
+            queries, places = model(tokens, positions, layout, dtype), candidates
+            biases = bias[candidates - 1]
         weights = shares(counted, queries.dtype) if weights is None else weights
         sizes = [len(targets), len(negatives)]
         own_bias, offsets = biases.split(sizes)
+        own_places, other_places = places.split(sizes)
         return sampled_cross_entropy(
             queries,
             table,
-            *places.split(sizes),
+            own_places,
+            other_places,
             own_bias,
             offsets - self._log_chances[negatives - 1],
             weights,
