@@ -57,7 +57,12 @@ def marked(*arguments: str) -> set[str]:
 def test_settings_that_follow_from_the_data_are_marked_if_there_is_no_preset(
     make_dataset: MakeDataset,
 ) -> None:
-    by_size = {"training.steps", "training.warmup_steps", "training.validate_every"}
+    by_size = {
+        "training.steps",
+        "training.warmup_steps",
+        "training.validate_every",
+        "objective.negatives",
+    }
     assert (
         marked("sasrec") == marked("sasrec", "--data", str(make_dataset(random_histories()).path)) == by_size
     )
@@ -75,10 +80,11 @@ def test_settings_that_follow_from_the_data_are_marked_if_there_is_no_preset(
 @pytest.mark.parametrize("model", SECTIONS)
 def test_what_is_not_marked_is_the_same_for_all_data(model: str) -> None:
     logs = [
-        DataFacts(users, round(users * length), length, round(longest * length))
+        DataFacts(users, round(users * length), length, round(longest * length), items)
         for users in (50, 3_000, 200_000)
         for length in (6.0, 40.0, 300.0)
         for longest in (2, 20)
+        for items in (100, 2_000_000)
     ]
     found = [flat(default_settings(model, facts)) for facts in logs]
     assert {key for key in found[0] if len({each[key] for each in found}) > 1} == from_data(model)

@@ -18,6 +18,7 @@ FACTS = DataFacts(
     actions=12,
     mean_length=3.0,
     longest_length=5,
+    items=4,
 )
 
 
@@ -53,13 +54,11 @@ def test_the_models_of_the_paper_are_trained_as_long_as_they_always_were(
 ) -> None:
     for model in models:
         rate = 0.002 if model == "bert4rec" else 0.001
-        assert default_settings(model, facts) == {
-            "training": {
-                "steps": steps,
-                "warmup_steps": warmup_steps,
-                "validate_every": validate_every,
-                "learning_rate": rate,
-            }
+        assert default_settings(model, facts)["training"] == {
+            "steps": steps,
+            "warmup_steps": warmup_steps,
+            "validate_every": validate_every,
+            "learning_rate": rate,
         }
 
 

@@ -105,7 +105,7 @@ def test_results_say_what_was_judged_and_how(dataset: Dataset, tmp_path: Path, m
         assert line.keys() >= {"preset", "device", "train_seconds", "command_seconds", "versions"}
         assert (line["dataset"], line["model"], line["seed"]) == ("tiny", model, 7)
         assert line["data_checksum"] == dataset.checksum
-        assert line["config"] == tiny_config(model=model).as_dict()
+        assert line["config"] == tiny_config(model=model).as_recorded()
         assert line["metrics"].keys() == {"sampled", "full"}
         ranks = load_ranks(run.path, line["split"])
         assert len(ranks.full) == len(make_split(dataset).targets(line["split"]))

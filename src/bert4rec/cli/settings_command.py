@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MARK = "*"
 """Behind the value of a setting that follows from the data."""
-SMALL = DataFacts(users=100, actions=1_000, mean_length=10.0, longest_length=30)
-"""A log as far from `LARGE` as logs are: what is the same for both does not follow from the data."""
+SMALL = DataFacts(users=100, actions=1_000, mean_length=10.0, longest_length=30, items=10_000_000)
+"""A log as far from `LARGE` as logs are, or farther: what is the same for both does not follow from the data."""
 SHOWN = "Shown is what a large log gets; with --data DATASET, what your data gets."
 RATE = "bert4rec has a learning rate of 0.002 up to model.dim=64, and 0.001 above."
 

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.kernels.support import can_run, narrow_address
+from bert4rec.kernels.used_rows import LentRows, forget_rows, lent_rows
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+MOMENTS = "exp_avg", "exp_avg_sq"
 ALIGNMENT = 16
 """Bytes at whose multiples the kernels expect tensors to begin."""
 
@@ -17,6 +19,10 @@ class ClippedAdamW:
 
     Matrices and tables decay, biases and norms do not. The learning rate is read from `rate`. The state of a parameter
     is that of `torch.optim.AdamW`, which would do the same; but its first use imports a compiler, which takes seconds.
+
+    Of a table whose rows were lent (`used_rows`), only these are updated, and so are their moments: a row that a step
+    does not use keeps its content and its moments, and does not decay. The number of steps is one for all rows. That is
+    the rule of `torch.optim.SparseAdam` and TensorFlow's LazyAdam.
     """
 
     def __init__(self, model: nn.Module, rate: Tensor, *, weight_decay: float, clip_norm: float) -> None:
@@ -28,22 +34,45 @@ class ClippedAdamW:
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None
+            forget_rows(parameter)
 
     @torch.no_grad()
     def step(self) -> None:
-        learned = [each for each in self.parameters if each.grad is not None]
-        for parameter in learned:
-            self._begin(parameter)
+        learned = self._learned()
+        lent = {table: rows for table in self.parameters if (rows := lent_rows(table))}
+        for parameter in self.parameters:
+            if parameter.grad is not None or parameter in lent:
+                self._begin(parameter)
+        for table, some in lent.items():
+            self.state[some.rows] = self._lend_state(table, some)
         if self.has_kernels:
             self._step_by_kernels(learned)
         elif learned:
             self._step_by_torch(learned)
+        for table, some in lent.items():
+            self._put_back(table, some)
 
     @property
     def has_kernels(self) -> bool:
         """Whether kernels can update all that has gradients."""
-        learned = [each for each in self.parameters if each.grad is not None]
+        learned = self._learned()
         return bool(learned) and all(_suits(each) and _suits(each.grad) for each in learned)
+
+    def _learned(self) -> list[Tensor]:
+        """All that has a gradient: parameters, and rows that were lent by one."""
+        lent = [rows.rows for table in self.parameters if (rows := lent_rows(table))]
+        return [each for each in self.parameters if each.grad is not None] + lent
+
+    def _lend_state(self, table: Tensor, lent: LentRows) -> dict[str, Tensor]:
+        state = self.state[table]
+        return {"step": state["step"], **{key: lent.of(state[key]) for key in MOMENTS}}
+
+    def _put_back(self, table: Tensor, lent: LentRows) -> None:
+        state, of_rows = self.state[table], self.state.pop(lent.rows)
+        state["step"] = of_rows["step"]
+        lent.put_back(table, lent.rows)
+        for key in MOMENTS:
+            lent.put_back(state[key], of_rows[key])
 
     def decay(self, parameter: Tensor) -> float:
         """How much of itself it loses at each step, times the learning rate."""
@@ -53,7 +82,7 @@ class ClippedAdamW:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state |= {key: torch.zeros_like(parameter) for key in MOMENTS}
 
     def _step_by_torch(self, learned: list[Tensor]) -> None:
         length = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])

@@ -99,6 +99,7 @@ class BERT4Rec(SequenceEncoder):
     causal = False
     can_be_exported = True
     has_kernels = True
+    item_parameter = "item_table.weight"
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()

@@ -44,6 +44,7 @@ class BERT4RecPlus(SequenceEncoder):
     causal = False
     can_be_exported = True
     has_kernels = True
+    item_parameter = "item_table.weight"
     item_bias: Tensor
     """Zeros: there is no bias."""
     cos: Tensor

@@ -112,6 +112,10 @@ class SequenceEncoder(SequentialModel):
     causal: ClassVar[bool] = True
     """Whether a state depends only on the token itself and what came before it."""
 
+    item_parameter: ClassVar[str | None] = None
+    """The parameter with a row for each token, where nothing else depends on what number an item has: so the model can
+    be run with a few rows in the place of all, see `with_rows`. None: it cannot."""
+
     max_length: int
     """The longest sequence it can read, `end_token` included. To be set by `__init__`."""
 
@@ -137,6 +141,26 @@ class SequenceEncoder(SequentialModel):
     def project(self, hidden: Tensor) -> Tensor:
         """From states to queries; the same, unless a model has an output layer."""
         return hidden
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, layout: Layout, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """The queries at the tokens that `layout` wants."""
+        return self.project(self.encode(tokens, positions, layout, dtype))
+
+    def with_rows(
+        self,
+        rows: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: Layout,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The same with a small table in the place of its item table; tokens are numbers of its rows."""
+        assert self.item_parameter, f"{type(self).__name__} needs its whole table"
+        given = tokens, positions, layout, dtype
+        queries: Tensor = torch.func.functional_call(self, {self.item_parameter: rows}, given)
+        return queries
 
     @property
     def questions(self) -> tuple[Question, ...]:

@@ -22,6 +22,7 @@ class SASRec(SequenceEncoder):
 
     can_be_exported = True
     has_kernels = True
+    item_parameter = "item_table.weight"
     item_bias: Tensor
     """Zeros: SASRec has no bias."""
 

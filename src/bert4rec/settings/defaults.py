@@ -8,10 +8,14 @@ from typing import Any
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.stats import statistics
-from bert4rec.settings.objectives import TrainingConfig
+from bert4rec.settings.objectives import Cloze, Joint, NextItem, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import SECTIONS, Sections
 
+MOST_ITEMS, NEGATIVES = 1_000_000, 8_192
+"""Targets are compared with all items up to so many; above, with so many that are drawn. A GPU takes longer for the
+softmax over a million items than for all the rest. The catalogue alone decides, and not the device: so results do not
+depend on where they were computed."""
 PASSES, FEWEST_STEPS = 300, 800
 """How often each sample is seen, and how many steps there are at least."""
 
@@ -20,8 +24,8 @@ PASSES, FEWEST_STEPS = 300, 800
 class DataFacts:
     """What `stats` knows of a dataset and settings depend on.
 
-    The number of items, density and repeats are not among them: no trial asked for it. Nor does depth follow from
-    them: three layers were no better than two on MovieLens 1M.
+    Density and repeats are not among them: no trial asked for it. Nor does depth follow from them: three layers were no
+    better than two on MovieLens 1M.
     """
 
     users: int
@@ -29,6 +33,7 @@ class DataFacts:
     mean_length: float
     """Actions of a user."""
     longest_length: int
+    items: int
 
     @classmethod
     def of(cls, dataset: Dataset) -> "DataFacts":
@@ -38,10 +43,11 @@ class DataFacts:
             actions=known["actions"],
             mean_length=known["average_length"],
             longest_length=known["longest_length"],
+            items=known["items"],
         )
 
 
-LARGE = DataFacts(users=138_493, actions=20_000_263, mean_length=144.4, longest_length=9_254)
+LARGE = DataFacts(users=138_493, actions=20_000_263, mean_length=144.4, longest_length=9_254, items=26_744)
 """Those of MovieLens 20M: where no dataset is named, its settings are shown."""
 
 
@@ -53,9 +59,18 @@ def default_settings(
     `given` wins over them, so they may depend on it: the learning rate on a given width, the warm-up on a given number
     of steps.
     """
-    if model == "bert4rec+":
-        return of_joint_training(facts, given or {})
-    return by_size(SECTIONS[model], facts, given or {})
+    given, sections = given or {}, SECTIONS[model]
+    found = of_joint_training(facts, given) if model == "bert4rec+" else by_size(sections, facts, given)
+    if _can_draw(sections, given):
+        negatives = NEGATIVES if facts.items > MOST_ITEMS else 0
+        found["objective"] = {**found.get("objective", {}), "negatives": negatives}
+    return found
+
+
+def _can_draw(sections: Sections, given: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a model learns by a softmax, and so can do with negatives that are drawn."""
+    kind, loss = sections.objective, given.get("objective", {}).get("loss", NextItem.loss)
+    return kind is not None and issubclass(kind, (Cloze, Joint, NextItem)) and loss == NextItem.loss
 
 
 def by_size(sections: Sections, facts: DataFacts, given: Mapping[str, Mapping[str, Any]]) -> Values:

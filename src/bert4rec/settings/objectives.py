@@ -75,6 +75,14 @@ class RunConfig:
         """Section → setting → value, ready for JSON."""
         return {section: values for section, values in asdict(self).items() if values is not None}
 
+    def as_recorded(self) -> dict[str, Any]:
+        """The same as lines of results and checkpoints know it: what all runs had before there was a choice is left out,
+        so that earlier ones are found."""
+        recorded = self.as_dict()
+        if recorded.get("objective", {}).get("negatives") == 0:
+            del recorded["objective"]["negatives"]
+        return recorded
+
 
 @dataclass(frozen=True)
 class Cloze(ObjectiveSettings):
@@ -89,6 +97,9 @@ class Cloze(ObjectiveSettings):
     short histories gain much by it; long ones lose almost nothing."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
+    softmax). Where nobody says: 0 up to a million items, 8192 above."""
 
     @staticmethod
     def usual_learning_rate(width: int) -> float:
@@ -116,6 +127,9 @@ class Joint(ObjectiveSettings):
     `mask` then."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
+    softmax). Where nobody says: 0 up to a million items, 8192 above."""
 
     def check_network(self, network: ModelSettings) -> None:
         """Refuse to ask in a way that is not learned."""
@@ -138,6 +152,11 @@ class NextItemSettings(ObjectiveSettings):
     window_step: float
     negatives, exponent, penalty = 0, 0.0, 0.0
 
+    @property
+    def softmax_negatives(self) -> int:
+        """Of a sampled softmax; 0 where the loss is another, or the exact one."""
+        return 0
+
 
 @dataclass(frozen=True)
 class NextItem(NextItemSettings):
@@ -145,9 +164,16 @@ class NextItem(NextItemSettings):
 
     loss: Literal["cross-entropy", "binary"] = "cross-entropy"
     """`binary` is the original: each target against one item drawn at random, right or wrong.
-    `cross-entropy` is the exact softmax over all items."""
+    `cross-entropy` is the softmax over all items."""
     window_step: ShareAboveZero = 0.5
     """Histories longer than the model sees are cut into windows this share of the length apart."""
+    negatives: Annotated[int, Ge(0)] = 0
+    """With `cross-entropy`: items drawn for each batch, which targets are compared with (sampled softmax); 0 compares
+    with all items (exact softmax). Where nobody says: 0 up to a million items, 8192 above."""
+
+    @property
+    def softmax_negatives(self) -> int:
+        return self.negatives if self.loss == "cross-entropy" else 0
 
 
 @dataclass(frozen=True)

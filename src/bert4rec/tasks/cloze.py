@@ -23,6 +23,7 @@ from bert4rec.tasks.batches import (
     refuse_empty,
 )
 from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.sampled_softmax import SampledSoftmax, softmax_for
 from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import cut_windows
 
@@ -36,7 +37,9 @@ class ClozeTask:
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
-        self._batches = masked_batches(inputs, inputs.objective(Cloze), model.max_length)
+        cloze = inputs.objective(Cloze)
+        self._sampled = softmax_for(inputs, cloze.negatives)
+        self._batches = masked_batches(inputs, cloze, model.max_length, self._sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
 
@@ -46,7 +49,11 @@ class ClozeTask:
         check_masking(model, "ClozeTask")
 
     def loss(self, batch: Tensor) -> Tensor:
-        return cloze_loss(self.model, self._batches.shape.read_alive(batch), self.dtype)
+        read = self._batches.shape.read_alive(batch)
+        if self._sampled:
+            asked = read.tokens, read.positions, read.layout
+            return self._sampled.loss(self.model, *asked, read.targets, read.negatives, dtype=self.dtype)
+        return cloze_loss(self.model, read, self.dtype)
 
 
 def check_masking(model: SequentialModel, task: str) -> None:
@@ -58,8 +65,10 @@ def check_masking(model: SequentialModel, task: str) -> None:
         )
 
 
-def masked_batches(inputs: TaskInputs, cloze: Cloze, max_length: int) -> Batches:
-    """Batches of the training part in which items are masked."""
+def masked_batches(
+    inputs: TaskInputs, cloze: Cloze, max_length: int, sampled: SampledSoftmax | None = None
+) -> Batches:
+    """Batches of the training part in which items are masked, with the negatives of a sampled softmax."""
     dataset = inputs.dataset
     windows = cut_windows(
         dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=cloze.window_step
@@ -68,7 +77,7 @@ def masked_batches(inputs: TaskInputs, cloze: Cloze, max_length: int) -> Batches
     return Batches(
         inputs.sequences(),
         windows,
-        MaskedItems(cloze, dataset.mask_number),
+        MaskedItems(cloze, dataset.mask_number, sampled),
         max_length=max_length,
         batch_size=inputs.batch_size,
         seed=inputs.seed,
@@ -87,6 +96,8 @@ class MaskedItems:
 
     cloze: Cloze
     mask_number: int
+    sampled: SampledSoftmax | None = None
+    """None where targets are compared with all items."""
     causal: bool = False
 
     def draw(self, begin: Tensor, length: Tensor, generator: torch.Generator) -> SequenceSamples:
@@ -106,7 +117,7 @@ class MaskedItems:
         return int(num_masked(torch.tensor(length), self.cloze.mask_probability))
 
     def num_negatives(self, samples: int, rows: int) -> int:  # noqa: ARG002
-        return 0
+        return self.sampled.count if self.sampled else 0
 
     def choose(self, placed: PlacedTokens, generator: torch.Generator) -> BatchTargets:
         """Mask items at random, or the last one.
@@ -123,7 +134,8 @@ class MaskedItems:
         rows = slot.new_full((batches, placed.num_rows + 1), num_tokens - 1).scatter_(1, slot, shuffled)
         targets = placed.items.new_full(rows.shape, PADDING).scatter_(1, slot, shuffled_items)
         tokens = placed.items.scatter(1, shuffled, torch.where(is_masked, self.mask_number, shuffled_items))
-        return BatchTargets(tokens, rows[:, :-1], targets[:, :-1], negatives=rows[:, :0])
+        negatives = self.sampled.draw(batches, generator) if self.sampled else rows[:, :0]
+        return BatchTargets(tokens, rows[:, :-1], targets[:, :-1], negatives)
 
 
 def num_masked(length: Tensor, probability: float) -> Tensor:

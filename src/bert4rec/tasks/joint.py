@@ -17,6 +17,7 @@ from bert4rec.settings.objectives import Joint, NextItem, ObjectiveSettings
 from bert4rec.tasks.cloze import check_masking, masked_batches
 from bert4rec.tasks.losses import shares, softmax_cross_entropy
 from bert4rec.tasks.next_item import followed_batches
+from bert4rec.tasks.sampled_softmax import softmax_for
 from bert4rec.tasks.task import TaskInputs
 
 Block = tuple[int, Tensor]
@@ -32,7 +33,10 @@ class JointTask:
     def __init__(self, model: SequentialModel, inputs: TaskInputs) -> None:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype, joint = model, inputs.dtype, inputs.objective(Joint)
-        self._halves, self._weights = [masked_batches(inputs, joint.cloze, model.max_length)], [1.0]
+        # Both halves are compared with the negatives of the first.
+        self._sampled = softmax_for(inputs, joint.negatives)
+        self._halves = [masked_batches(inputs, joint.cloze, model.max_length, self._sampled)]
+        self._weights = [1.0]
         if joint.next_item_weight:
             # One item less, because [mask] needs a place: so both questions are about the same items.
             next_item = NextItem(window_step=joint.window_step)
@@ -67,13 +71,16 @@ class JointTask:
             layout = JoinedLayout(halves[0].layout, halves[1].layout, num_tokens=len(halves[0].tokens))
         tokens = torch.cat([half.tokens for half in halves])
         positions = torch.cat([half.positions for half in halves])
-        queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
         # One softmax for both: the gradient of the item table, the largest there is, is made once.
         targets = torch.cat([half.targets for half in halves])
+        dtype = self.dtype or self.model.item_vectors()[0].dtype
         weights = torch.cat(
-            [
-                weight * shares(half.targets, queries.dtype)
-                for weight, half in zip(self._weights, halves, strict=True)
-            ]
+            [weight * shares(half.targets, dtype) for weight, half in zip(self._weights, halves, strict=True)]
         )
+        if self._sampled:
+            asked, negatives = (tokens, positions, layout), halves[0].negatives
+            return self._sampled.loss(
+                self.model, *asked, targets, negatives, weights=weights, dtype=self.dtype
+            )
+        queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
         return softmax_cross_entropy(queries, *self.model.item_vectors(), targets, weights=weights)

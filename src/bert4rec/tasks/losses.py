@@ -87,9 +87,9 @@ def _loss_and_gradients(
     for start in range(0, len(hidden), chunk):
         rows = slice(start, start + chunk)
         logits = torch.addmm(offset, hidden[rows], weight.T, out=buffer[: len(hidden[rows])])
-        losses[rows] = _softmax_gradient_where_it_is(logits, targets[rows], weights[rows])
-        hidden_gradient[rows] = _add_product(None, logits, weight)
-        table_gradient = _add_product(table_gradient, logits.T, extended[rows])
+        losses[rows] = softmax_gradient_where_it_is(logits, targets[rows], weights[rows])
+        hidden_gradient[rows] = add_product(None, logits, weight)
+        table_gradient = add_product(table_gradient, logits.T, extended[rows])
     assert table_gradient is not None
     dim = hidden.shape[1]
     of_table, of_bias = table_gradient[: len(table), :dim], table_gradient[1 : len(bias) + 1, dim]
@@ -122,7 +122,8 @@ def _operands(
     return weight, offset, extended
 
 
-def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+def softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """`softmax_gradient_`, on a GPU by a kernel."""
     if can_run(logits):
         from bert4rec.kernels.gpu.softmax_gradient_triton import softmax_gradient_ as in_one_kernel
 
@@ -130,7 +131,7 @@ def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tens
     return softmax_gradient_(logits, targets, weights)
 
 
-def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+def add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     """total + left @ right, in place where there is a total; summed and returned in float32 at least."""
     dtype = torch.promote_types(left.dtype, torch.float32)
     if left.dtype == dtype:

@@ -17,6 +17,7 @@ from bert4rec.settings.objectives import NextItem, NextItemSettings, ObjectiveSe
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
 from bert4rec.tasks.losses import softmax_cross_entropy
+from bert4rec.tasks.sampled_softmax import SampledSoftmax, softmax_for
 from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
 from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import Windows, cut_windows
@@ -32,7 +33,8 @@ class NextItemTask:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
         self.objective = inputs.objective(NextItemSettings)
-        self._batches = followed_batches(inputs, self.objective, model.max_length)
+        self._sampled = softmax_for(inputs, self.objective.softmax_negatives)
+        self._batches = followed_batches(inputs, self.objective, model.max_length, self._sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
 
@@ -43,6 +45,9 @@ class NextItemTask:
 
     def loss(self, batch: Tensor) -> Tensor:
         read, model = self._batches.shape.read_alive(batch), self.model
+        if self._sampled:
+            asked = read.tokens, read.positions, read.layout
+            return self._sampled.loss(model, *asked, read.targets, read.negatives, dtype=self.dtype)
         hidden = model.project(model.encode(read.tokens, read.positions, read.layout, self.dtype))
         output = hidden, *model.item_vectors(), read.targets
         if self.objective.loss == "cross-entropy":
@@ -52,7 +57,9 @@ class NextItemTask:
         return ranking_losses.shared(self.objective.loss, *output, read.negatives, self.objective.penalty)
 
 
-def followed_batches(inputs: TaskInputs, objective: NextItemSettings, max_length: int) -> Batches:
+def followed_batches(
+    inputs: TaskInputs, objective: NextItemSettings, max_length: int, sampled: SampledSoftmax | None = None
+) -> Batches:
     """Batches of the training part in which every action is followed by another."""
     dataset, sequences = inputs.dataset, inputs.sequences()
     windows = cut_followed_windows(
@@ -62,7 +69,9 @@ def followed_batches(inputs: TaskInputs, objective: NextItemSettings, max_length
     return Batches(
         sequences,
         windows,
-        NextItems(sequences, _negatives(objective, inputs, sequences)),
+        NextItems(
+            sequences, SoftmaxNegatives(sampled) if sampled else _negatives(objective, inputs, sequences)
+        ),
         max_length=max_length,
         batch_size=inputs.batch_size,
         seed=inputs.seed,
@@ -107,6 +116,19 @@ class NoNegatives:
 
     def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
         return targets[:, :0]
+
+
+@dataclass(frozen=True)
+class SoftmaxNegatives:
+    """Those of a sampled softmax."""
+
+    softmax: SampledSoftmax
+
+    def count(self, samples: int, rows: int) -> int:  # noqa: ARG002
+        return self.softmax.count
+
+    def draw(self, placed: PlacedTokens, targets: Tensor, generator: torch.Generator) -> Tensor:  # noqa: ARG002
+        return self.softmax.draw(len(targets), generator)
 
 
 @dataclass(frozen=True)

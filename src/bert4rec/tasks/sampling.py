@@ -12,11 +12,22 @@ TRIES = 8
 class ItemSampler:
     """Draws item numbers with a probability that grows with their popularity in the training part."""
 
-    def __init__(self, items: Tensor, num_items: int, *, exponent: float) -> None:
-        """`items` are all actions of the training part. Exponent 0 draws evenly, 1 as often as items are chosen."""
-        weights = torch.bincount(items, minlength=num_items + 1)[1:].double()
-        # An item that was never chosen is drawn only where all are equal: 0 to the power of 0 is 1.
-        self._limits = (weights**exponent).cumsum(0)
+    def __init__(self, items: Tensor, num_items: int, *, exponent: float, even_share: float = 0.0) -> None:
+        """`items` are all actions of the training part. Exponent 0 draws evenly, 1 as often as items are chosen.
+
+        An item that was never chosen is drawn only where all are equal (0 to the power of 0 is 1), or in the share of
+        draws that is even.
+        """
+        weights = torch.bincount(items, minlength=num_items + 1)[1:].double() ** exponent
+        if even_share:
+            weights *= (1 - even_share) / weights.sum()
+            weights += even_share / num_items
+        self._limits = weights.cumsum(0)
+
+    def log_chances(self, draws: int) -> Tensor:
+        """[V] log of the probability that each item is among so many draws, in float32."""
+        shares = self._limits.diff(prepend=self._limits.new_zeros(1)) / self._limits[-1]
+        return (-torch.expm1(draws * torch.log1p(-shares))).log().float()
 
     def draw(self, size: tuple[int, ...], generator: torch.Generator) -> Tensor:
         limits = self._limits

@@ -159,6 +159,7 @@ class Plan:
     def tag(self, stage: Stage) -> str:
         """Identifies the weights of a stage: everything that decides them, and nothing else."""
         decisive = replace(self, dataset="", preset=None).as_dict()
+        decisive["config"] = self.config.as_recorded()
         # The candidates tell, and runs that were begun before it was recorded can go on.
         del decisive["repeats"]
         if self.select_by == USUAL:  # As it was for all, before there was a choice.

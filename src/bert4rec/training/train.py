@@ -275,7 +275,7 @@ class _Trainer(StageTrainer):
             "restarts": fitted.restarts,
             "asked": fitted.asked,
             "validations": self.log.validations() if fitted.stage == "selection" else [],
-            "config": self.plan.config.as_dict(),
+            "config": self.plan.config.as_recorded(),
             "data_checksum": self.plan.data_checksum,
             "candidates_checksum": self.plan.candidates_checksum,
             "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},

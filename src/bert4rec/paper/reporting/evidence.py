@@ -174,7 +174,7 @@ class Evidence:
 
         `variant` is that of a measure, if it is not the case's own.
         """
-        config = case.config(self.facts.family, quick=self.quick).as_dict()
+        config = case.config(self.facts.family, quick=self.quick).as_recorded()
         address = _address(
             kind, case.model, variant or case.variant, config, stage, part, select_by_of(case.model)
         )

@@ -56,7 +56,7 @@ class Job:
             **self.facts.identity,
             "model": self.case.model,
             "variant": variant or self.case.variant,
-            "config": self.case.config(self.facts.family, quick=self.quick).as_dict(),
+            "config": self.case.config(self.facts.family, quick=self.quick).as_recorded(),
             "seed": self.seed,
             "stage": stage,
             "split": "test",

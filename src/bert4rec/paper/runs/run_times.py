@@ -96,7 +96,7 @@ class RunTimes:
         return GUESSES["cpu" if " thread" in device else "cuda"]
 
     def _kind(self, job: Job, device: str) -> tuple[str, str, tuple[str, str, str]]:
-        config = job.case.config(job.facts.family, quick=job.quick).as_dict()
+        config = job.case.config(job.facts.family, quick=job.quick).as_recorded()
         kind = "speed" if job.case.task == "speed" else "result"
         return kind, device, (job.facts.name, job.case.model, json.dumps(config, sort_keys=True))
 

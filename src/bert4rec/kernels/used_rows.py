@@ -1,0 +1,71 @@
+"""Rows of a large table that one step uses, lent out as a small table: the rest is neither read nor written.
+
+The small table is learned like any parameter, so its gradient is small too. `ClippedAdamW` lends the moments of the
+same rows, updates both as it updates everything, and puts them back. Shapes are fixed by the number of rows that were
+asked for, repeats included, and nothing is read back to the host, so a step with lent rows can be recorded.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Distinct(NamedTuple):
+    """Which rows are used, each once, and where it stands among them."""
+
+    numbers: Tensor
+    """[K], rising. Where a fixed shape leaves room, the smallest is repeated in front: the largest is always last."""
+    writers: Tensor
+    """[K]: who knows the new content of each row; for repeats in front, the one that they repeat."""
+    places: Tensor
+    """[N]: of each of the numbers asked for, among `numbers`."""
+
+
+class LentRows(NamedTuple):
+    """A small table, and the rows of the large one that it stands for."""
+
+    rows: Tensor
+    distinct: Distinct
+
+    def of(self, table: Tensor) -> Tensor:
+        """The same rows of another table of the same length."""
+        return table[self.distinct.numbers]
+
+    def put_back(self, table: Tensor, rows: Tensor) -> None:
+        """Repeats write what is there already, so it does not matter who comes last."""
+        table.index_copy_(0, self.distinct.numbers, rows[self.distinct.writers])
+
+
+def distinct(numbers: Tensor) -> Distinct:
+    """Each of the numbers [N] once. On a GPU there is room for all of them; on a CPU for as many as there are."""
+    ordered, order = numbers.long().sort()
+    is_new = F.pad(ordered[1:] != ordered[:-1], (1, 0), value=True)
+    count = is_new.sum()
+    size = len(numbers) if numbers.is_cuda else int(count)
+    first = size - count
+    place = is_new.cumsum(0) - 1 + first
+    writers = torch.maximum(torch.arange(size, device=numbers.device), first)
+    found = ordered.new_empty(size).scatter_(0, place, ordered)[writers]
+    return Distinct(found, writers, torch.empty_like(place).scatter_(0, order, place))
+
+
+def lend_rows(table: Tensor, used: Distinct) -> Tensor:
+    """The used rows of a table. Of one that is learned, they are what the next step of the optimiser updates."""
+    rows = table.detach()[used.numbers]
+    if table.requires_grad:
+        rows.requires_grad_()
+        table._lent = LentRows(rows, used)  # type: ignore[attr-defined]
+    return rows
+
+
+def lent_rows(table: Tensor) -> LentRows | None:
+    """What was lent since the last step, if a gradient was found for it."""
+    lent: LentRows | None = getattr(table, "_lent", None)
+    return lent if lent is not None and lent.rows.grad is not None else None
+
+
+def forget_rows(table: Tensor) -> None:
+    """Whatever was lent is not learned from any more."""
+    table._lent = None  # type: ignore[attr-defined]

@@ -1,0 +1,127 @@
+"""Rows that are lent, learned and put back: as if all were learned, and nothing else is touched."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from bert4rec.kernels.adamw import ClippedAdamW
+from bert4rec.kernels.used_rows import Distinct, distinct, lend_rows, lent_rows
+
+ROWS, DIM = 12, 4
+
+
+class Tables(nn.Module):
+    """A table, a bias and something that is always learned as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.table = nn.Parameter(torch.randn(ROWS, DIM, generator=generator))
+        self.bias = nn.Parameter(torch.randn(ROWS, generator=generator))
+        self.dense = nn.Parameter(torch.randn(DIM, generator=generator))
+
+    def loss(self, table: Tensor, bias: Tensor) -> Tensor:
+        return ((table @ self.dense + bias).square() * torch.arange(1, len(bias) + 1)).sum()
+
+
+def optimizer_of(model: Tables, clip_norm: float = 1.0) -> ClippedAdamW:
+    return ClippedAdamW(model, torch.tensor(0.1), weight_decay=0.3, clip_norm=clip_norm)
+
+
+def step_with(model: Tables, optimizer: ClippedAdamW, numbers: list[int]) -> None:
+    """A step that uses these rows, and as many of each as they are named."""
+    optimizer.zero_grad()
+    used = distinct(torch.tensor(numbers))
+    table, bias = (lend_rows(each, used)[used.places] for each in (model.table, model.bias))
+    model.loss(table, bias).backward()
+    optimizer.step()
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_every_number_is_found_once_and_in_order(numbers: list[int]) -> None:
+    found = distinct(torch.tensor(numbers, dtype=torch.int32))
+    assert found.numbers.tolist() == sorted(set(numbers))
+    assert found.numbers[found.places].tolist() == numbers
+    assert found.writers.tolist() == list(range(len(found.numbers)))
+
+
+def test_with_all_rows_in_use_it_is_the_step_of_a_whole_table() -> None:
+    lending, whole = Tables(), Tables()
+    of_lending, of_whole = optimizer_of(lending), optimizer_of(whole)
+    for _ in range(4):
+        step_with(lending, of_lending, list(range(ROWS)))
+        of_whole.zero_grad()
+        whole.loss(whole.table, whole.bias).backward()
+        of_whole.step()
+    for (name, ours), theirs in zip(lending.named_parameters(), whole.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+        for key, kept in of_whole.state[theirs].items():
+            assert torch.equal(of_lending.state[ours][key], kept), (name, key)
+    assert set(of_lending.state) == set(lending.parameters()), "nothing that was lent is remembered"
+
+
+def test_rows_that_are_not_used_keep_every_bit_and_do_not_decay() -> None:
+    model, used = Tables(), [3, 5, 3, 11]
+    optimizer = optimizer_of(model)
+    step_with(model, optimizer, list(range(ROWS)))  # so that there are moments
+    before = {
+        name: [each.clone() for each in (parameter, *optimizer.state[parameter].values())]
+        for name, parameter in model.named_parameters()
+    }
+    step_with(model, optimizer, used)
+    for name in ("table", "bias"):
+        parameter = model.get_parameter(name)
+        now = parameter.detach(), *optimizer.state[parameter].values()
+        is_used = torch.zeros(ROWS, dtype=torch.bool).index_fill(0, torch.tensor(used), True)
+        for old, new in zip(before[name], now, strict=True):
+            if old.dim():
+                assert torch.equal(old[~is_used], new[~is_used])
+                assert not (old[is_used] == new[is_used]).any()
+            else:
+                assert new == old + 1 == 2, "steps are counted for all rows together"
+
+
+def test_the_gradients_of_a_row_that_is_used_twice_are_summed() -> None:
+    twice, once = Tables(), Tables()
+    weights = torch.arange(1.0, DIM + 1)
+    for model, numbers, factor in ((twice, [4, 4, 7], 1), (once, [4, 7], 2)):
+        optimizer = optimizer_of(model, clip_norm=100.0)
+        used = distinct(torch.tensor(numbers))
+        rows = lend_rows(model.table, used)[used.places]
+        (rows[:-1] * weights * factor).sum().backward()
+        assert (lent := lent_rows(model.table)) is not None
+        assert torch.equal(lent.rows.grad[0], 2 * weights)  # type: ignore[index]
+        optimizer.step()
+    assert torch.equal(twice.table, once.table)
+
+
+def test_gradients_of_lent_rows_are_clipped_together_with_all_others() -> None:
+    model = Tables()
+    optimizer = optimizer_of(model, clip_norm=1e-3)
+    step_with(model, optimizer, [1, 2])
+    moments = [10 * optimizer.state[each]["exp_avg"].flatten() for each in model.parameters()]
+    assert torch.linalg.vector_norm(torch.cat(moments)).item() == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_a_forgotten_loan_is_not_learned_from() -> None:
+    model = Tables()
+    optimizer = optimizer_of(model)
+    used = distinct(torch.tensor([1]))
+    lend_rows(model.table, used).sum().backward()
+    optimizer.zero_grad()
+    assert lent_rows(model.table) is None
+
+
+def test_where_a_fixed_shape_leaves_room_repeats_write_what_the_first_writes() -> None:
+    # As `distinct` answers on a GPU for the numbers 7, 2, 7, 2.
+    used = Distinct(torch.tensor([2, 2, 2, 7]), torch.tensor([2, 2, 2, 3]), torch.tensor([3, 2, 3, 2]))
+    model, trimmed = Tables(), Tables()
+    optimizer = optimizer_of(model)
+    table, bias = (lend_rows(each, used)[used.places] for each in (model.table, model.bias))
+    model.loss(table, bias).backward()
+    optimizer.step()
+    step_with(trimmed, optimizer_of(trimmed), [7, 2, 7, 2])
+    for ours, theirs in zip(model.parameters(), trimmed.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
