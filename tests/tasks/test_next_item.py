@@ -26,7 +26,7 @@ USER_OF = torch.from_numpy(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
 
 def batches(negatives: Negatives | None = None) -> Batches:
     windows = cut_followed_windows(OFFSETS[:-1], OFFSETS[1:], max_length=MAX_LENGTH, step_share=0.5)
-    objective = NextItems(SEQUENCES, negatives or NoNegatives())
+    objective = NextItems(negatives or NoNegatives())
     return Batches(SEQUENCES, windows, objective, max_length=MAX_LENGTH, batch_size=8, seed=0)
 
 

@@ -54,22 +54,22 @@ class NextItemTask:
 
 def followed_batches(inputs: TaskInputs, objective: NextItemSettings, max_length: int) -> Batches:
     """Batches of the training part in which every action is followed by another."""
-    dataset, sequences = inputs.dataset, inputs.sequences()
+    dataset = inputs.dataset
     windows = cut_followed_windows(
         dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=objective.window_step
     )
     refuse_empty(len(windows), dataset.where)
     return Batches(
-        sequences,
+        inputs.sequences(),
         windows,
-        NextItems(sequences, _negatives(objective, inputs, sequences)),
+        NextItems(_negatives(objective, inputs)),
         max_length=max_length,
         batch_size=inputs.batch_size,
         seed=inputs.seed,
     )
 
 
-def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tensor) -> "Negatives":
+def _negatives(objective: NextItemSettings, inputs: TaskInputs) -> "Negatives":
     """What the chosen loss compares targets with."""
     if objective.loss == "cross-entropy":
         return NoNegatives()
@@ -77,7 +77,7 @@ def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tenso
     user_of = np.repeat(np.arange(dataset.num_users), dataset.lengths)
     is_training = np.arange(dataset.num_actions) < inputs.training_end[user_of]
     actions = torch.from_numpy(np.flatnonzero(is_training)).to(inputs.device)
-    items = sequences[actions]
+    items = inputs.all_sequences()[actions]
     sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
     if objective.loss != "binary":
         return SharedNegatives(inputs.batch_size, sampler, objective.negatives)
@@ -150,7 +150,6 @@ class SharedNegatives:
 class NextItems:
     """Every item is a target, and is predicted where the one before it stands."""
 
-    sequences: Tensor
     negatives: Negatives
     causal: bool = True
 
@@ -167,7 +166,7 @@ class NextItems:
         """At every token, the item that follows it."""
         # Windows end one action before the user's last, so there always is one.
         targets = torch.where(
-            placed.is_alive, self.sequences[placed.source + placed.is_alive.long()], PADDING
+            placed.is_alive, placed.sequences[placed.source + placed.is_alive.long()], PADDING
         )
         rows = torch.arange(placed.num_rows, device=targets.device).expand_as(targets)
         return BatchTargets(placed.items, rows, targets, self.negatives.draw(placed, targets, generator))
