@@ -30,8 +30,8 @@ def operands(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor
 
 def sampler(even_share: float = 0.5) -> ItemSampler:
     """Popularity falls; the last ten items were never chosen."""
-    chosen = torch.repeat_interleave(torch.arange(1, ITEMS - 9), torch.arange(ITEMS - 10, 0, -1))
-    return ItemSampler(chosen, ITEMS, exponent=1.0, even_share=even_share)
+    counts = torch.arange(ITEMS - 10, -10, -1).clamp(min=0)
+    return ItemSampler(counts, exponent=1.0, even_share=even_share)
 
 
 def sampled_loss(

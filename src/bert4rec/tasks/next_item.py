@@ -18,7 +18,7 @@ from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
 from bert4rec.tasks.losses import softmax_cross_entropy
 from bert4rec.tasks.sampled_softmax import SampledSoftmax, softmax_for
-from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items, draw_wrong
 from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import Windows, cut_windows
 
@@ -61,24 +61,22 @@ def followed_batches(
     inputs: TaskInputs, objective: NextItemSettings, max_length: int, sampled: SampledSoftmax | None = None
 ) -> Batches:
     """Batches of the training part in which every action is followed by another."""
-    dataset, sequences = inputs.dataset, inputs.sequences()
+    dataset = inputs.dataset
     windows = cut_followed_windows(
         dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=objective.window_step
     )
     refuse_empty(len(windows), dataset.where)
     return Batches(
-        sequences,
+        inputs.sequences(),
         windows,
-        NextItems(
-            sequences, SoftmaxNegatives(sampled) if sampled else _negatives(objective, inputs, sequences)
-        ),
+        NextItems(SoftmaxNegatives(sampled) if sampled else _negatives(objective, inputs)),
         max_length=max_length,
         batch_size=inputs.batch_size,
         seed=inputs.seed,
     )
 
 
-def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tensor) -> "Negatives":
+def _negatives(objective: NextItemSettings, inputs: TaskInputs) -> "Negatives":
     """What the chosen loss compares targets with."""
     if objective.loss == "cross-entropy":
         return NoNegatives()
@@ -86,8 +84,8 @@ def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tenso
     user_of = np.repeat(np.arange(dataset.num_users), dataset.lengths)
     is_training = np.arange(dataset.num_actions) < inputs.training_end[user_of]
     actions = torch.from_numpy(np.flatnonzero(is_training)).to(inputs.device)
-    items = sequences[actions]
-    sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
+    items = inputs.all_sequences()[actions]
+    sampler = ItemSampler(count_items(items, dataset.num_items), exponent=objective.exponent)
     if objective.loss != "binary":
         return SharedNegatives(inputs.batch_size, sampler, objective.negatives)
     users = torch.from_numpy(user_of).to(inputs.device)
@@ -172,7 +170,6 @@ class SharedNegatives:
 class NextItems:
     """Every item is a target, and is predicted where the one before it stands."""
 
-    sequences: Tensor
     negatives: Negatives
     causal: bool = True
 
@@ -189,7 +186,7 @@ class NextItems:
         """At every token, the item that follows it."""
         # Windows end one action before the user's last, so there always is one.
         targets = torch.where(
-            placed.is_alive, self.sequences[placed.source + placed.is_alive.long()], PADDING
+            placed.is_alive, placed.sequences[placed.source + placed.is_alive.long()], PADDING
         )
         rows = torch.arange(placed.num_rows, device=targets.device).expand_as(targets)
         return BatchTargets(placed.items, rows, targets, self.negatives.draw(placed, targets, generator))
