@@ -187,13 +187,39 @@ class SequenceEncoder(SequentialModel):
         return histories.sequences(length, question.end_token, causal=question.causal)
 
 
+SCORES_AT_ONCE = {"cuda": 2**29, "mps": 2**26, "cpu": 2**26}
+"""Scores that are held at once, by kind of device: 2 GiB on a GPU, 256 MiB elsewhere."""
+
+
+class ChunkedScores:
+    """Scores [B, V + 1] of a catalogue that is too large for all of them to be held: some columns at a time.
+
+    Evaluation knows it as `ScoresInChunks`.
+    """
+
+    def __init__(self, model: SequentialModel, queries: Tensor, width: int) -> None:
+        table, bias = model.item_vectors()
+        self._queries, self._table = queries, table
+        self._bias = F.pad(bias, (1, 0), value=-torch.inf)
+        self.shape, self.width = (len(queries), len(self._bias)), width
+        self.starts = range(0, len(self._bias), width)
+
+    @torch.inference_mode()
+    def columns_from(self, start: int) -> Tensor:
+        bias = self._bias[start : start + self.width]
+        return torch.addmm(bias, self._queries, self._table[start : start + len(bias)].T)
+
+
 class ModelScorer(Protocol):
     """A model as evaluation wants it, both as a `Scorer` and as a `CandidateScorer`."""
 
     def __call__(
         self, users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
     ) -> Tensor:
-        """Scores of all items, [users, items + 1] with padding first, or of `items` [users, K] alone."""
+        """Scores of all items, [users, items + 1] with padding first, or of `items` [users, K] alone.
+
+        Those of all items may be `ChunkedScores`, which only evaluation is told.
+        """
         ...
 
 
@@ -208,6 +234,10 @@ def make_scorer(model: SequentialModel, dtype: torch.dtype | None = None) -> Mod
         assert len(users) == len(histories)
         packed = PackedHistories(histories, device)
         queries = model.queries(packed, torch.as_tensor(users, device=device), dtype)
+        width = max(1, SCORES_AT_ONCE[device.type] // len(queries))
+        is_plain = type(model).scores is SequentialModel.scores
+        if items is None and is_plain and width < len(model.item_vectors()[1]):
+            return ChunkedScores(model, queries, width)  # type: ignore[return-value]
         return model.scores(queries, None if items is None else torch.as_tensor(items, device=device))
 
     return scores

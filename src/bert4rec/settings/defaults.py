@@ -62,9 +62,13 @@ def default_settings(
     given, sections = given or {}, SECTIONS[model]
     found = of_joint_training(facts, given) if model == "bert4rec+" else by_size(sections, facts, given)
     if _can_draw(sections, given):
-        negatives = NEGATIVES if facts.items > MOST_ITEMS else 0
-        found["objective"] = {**found.get("objective", {}), "negatives": negatives}
+        found["objective"] = {**found.get("objective", {}), "negatives": usual_negatives(facts.items)}
     return found
+
+
+def usual_negatives(items: int) -> int:
+    """With how many items targets are compared in a catalogue of this size; 0 is all."""
+    return NEGATIVES if items > MOST_ITEMS else 0
 
 
 def _can_draw(sections: Sections, given: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -76,8 +76,10 @@ class RunConfig:
         return {section: values for section, values in asdict(self).items() if values is not None}
 
     def as_recorded(self) -> dict[str, Any]:
-        """The same as lines of results and checkpoints know it: what all runs had before there was a choice is left out,
-        so that earlier ones are found."""
+        """The same as results and checkpoints know it: without what all runs had before there was a choice.
+
+        So those of earlier versions are found.
+        """
         recorded = self.as_dict()
         if recorded.get("objective", {}).get("negatives") == 0:
             del recorded["objective"]["negatives"]

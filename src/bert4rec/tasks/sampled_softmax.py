@@ -64,10 +64,10 @@ class SampledSoftmax:
         candidates = torch.cat([targets, negatives])
         table, bias = model.item_vectors()
         if model.item_parameter and is_eager():
-            used = distinct(torch.cat([tokens, candidates]))
+            used = distinct(torch.cat([tokens, candidates]), fixed=tokens.is_cuda)
             table, places = lend_rows(table, used), used.places[len(tokens) :]
             queries = model.with_rows(table, used.places[: len(tokens)].int(), positions, layout, dtype)
-            of_bias = distinct(candidates - 1)
+            of_bias = distinct(candidates - 1, fixed=tokens.is_cuda)
             biases = lend_rows(bias, of_bias)[of_bias.places]
         else:
             queries, places = model(tokens, positions, layout, dtype), candidates
