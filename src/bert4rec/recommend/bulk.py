@@ -32,7 +32,7 @@ from bert4rec.progress import ProgressCallback, progress_bar
 from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
 from bert4rec.recommend.catalogue import Id
-from bert4rec.recommend.engine import Numbers, Scores
+from bert4rec.recommend.engine import MANY, Numbers, Scores
 from bert4rec.recommend.ranker import NOTHING
 from bert4rec.recommend.rules.rules import Rules
 
@@ -199,9 +199,15 @@ def _top(
         excluded = excluded.followed_by(question.exclude)
     if recommender.user_scorer is not None and users.places is not None:
         return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.candidates)
+    count = len(histories)
+    rows = _enough_rows(histories)
+    histories, excluded = histories[rows], excluded[rows]
     ranker = recommender.ranker
     if not ranker.is_about_few(question):
-        return ranker.top_rows(histories, excluded, question.k, question.subset, question.diversity)
+        numbers, scores = ranker.top_rows(
+            histories, excluded, question.k, question.subset, question.diversity
+        )
+        return numbers[:count], scores[:count]
     asked = [
         replace(question, history=history.flat()[1], exclude=left_out.flat()[1])
         for history, left_out in (
@@ -213,7 +219,13 @@ def _top(
     scores = np.full((len(asked), width), -np.inf, np.float32)
     for row, (best, best_scores) in enumerate(ranker.top(asked)):
         numbers[row, : len(best)], scores[row, : len(best)] = best, best_scores
-    return numbers, scores
+    return numbers[:count], scores[:count]
+
+
+def _enough_rows(histories: Histories) -> NDArray[np.int64]:
+    """All rows, and some again, so that the answers are those of large parts, which do not depend on the part."""
+    rows, warm = np.arange(len(histories)), np.flatnonzero(histories.lengths)
+    return np.concatenate([rows, np.resize(warm, max(0, MANY - len(warm)))]) if len(warm) else rows
 
 
 def recommend_file(

@@ -44,11 +44,17 @@ class Engine(Protocol):
         ...
 
 
-def by_tokens(histories: Histories, tokens: int) -> Iterator[Histories]:
+MANY = 256
+"""From so many histories on, an engine of exported models answers each, to the last bit, whoever else is asked about."""
+
+
+def by_tokens(histories: Histories, tokens: int, *, of_one_length: bool = False) -> Iterator[Histories]:
     """Cut histories, longest first, into pieces of at most so many items, or of one history."""
     lengths, first = histories.lengths, 0
     while first < len(histories):
         last = first + max(1, tokens // (int(lengths[first]) + 1))
+        if of_one_length:
+            last = first + int(np.searchsorted(-lengths[first:last], -lengths[first], side="right"))
         yield histories[first:last]
         first = last
 
