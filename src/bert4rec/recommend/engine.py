@@ -1,7 +1,7 @@
 """What the recommender asks of a model, whatever computes it: torch on any device, or ONNX Runtime."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,12 @@ class Engine(Protocol):
         ...
 
 
-MANY = 256
-"""From so many histories on, an engine of exported models answers each, to the last bit, whoever else is asked about."""
+@runtime_checkable
+class Steady(Protocol):
+    """An engine whose answer about one of many histories does not depend on the others, not even in the last bit."""
+
+    enough: int
+    """From how many histories on."""
 
 
 def by_tokens(histories: Histories, tokens: int, *, of_one_length: bool = False) -> Iterator[Histories]:

@@ -26,7 +26,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.engine import MANY, Numbers, Scores, by_rows, by_tokens
+from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
 from bert4rec.recommend.quantised import QuantisedSearch
 from bert4rec.recommend.rules.subset import Subset
 
@@ -42,6 +42,8 @@ _MANY_ROWS, _FEW_ITEMS = 8, 2**18
 
 class OnnxEngine:
     """An exported model folder. With `quantised`, its vectors of whole numbers are searched first, if it has them."""
+
+    enough = 256
 
     def __init__(
         self, folder: Path, manifest: Mapping[str, Any], *, threads: int, quantised: bool = True
@@ -70,7 +72,7 @@ class OnnxEngine:
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
         # Sums over what a history is filled up with are 0, but taken in another order at another length.
-        pieces = by_tokens(histories, _TOKENS_AT_ONCE, of_one_length=len(histories) >= MANY)
+        pieces = by_tokens(histories, _TOKENS_AT_ONCE, of_one_length=len(histories) >= self.enough)
         return np.concatenate([self._encode(each) for each in pieces])
 
     def top(
@@ -83,7 +85,7 @@ class OnnxEngine:
         numbers = np.empty((len(queries), k), np.int32)
         scores = np.empty((len(queries), k), np.float32)
         for rows in by_rows(len(queries), rows_at_once):
-            # Few rows are computed otherwise, which shows in the last bit: a short rest is answered with some before it.
+            # Few rows are computed otherwise, which the last bit shows: a short rest is answered with some before it.
             some = slice(max(0, min(rows.start, len(queries) - _MANY_ROWS)), rows.stop)
             numbers[some], scores[some] = self._best(queries[some], excluded[some], k, subset)
         return numbers, scores
