@@ -1,12 +1,15 @@
 """AdamW (Loshchilov and Hutter, 2019) with clipped gradients, in one pass over everything that is learned."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from bert4rec.kernels.support import can_run, narrow_address
 
+Norm = Callable[[list[Tensor]], Tensor]
+"""How long the gradients of these parameters are together."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 ALIGNMENT = 16
 """Bytes at whose multiples the kernels expect tensors to begin."""
@@ -17,13 +20,22 @@ class ClippedAdamW:
 
     Matrices and tables decay, biases and norms do not. The learning rate is read from `rate`. The state of a parameter
     is that of `torch.optim.AdamW`, which would do the same; but its first use imports a compiler, which takes seconds.
+    With a `norm` of its own, where parameters are parts of larger ones, kernels are left alone.
     """
 
-    def __init__(self, model: nn.Module, rate: Tensor, *, weight_decay: float, clip_norm: float) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        rate: Tensor,
+        *,
+        weight_decay: float,
+        clip_norm: float,
+        norm: Norm | None = None,
+    ) -> None:
         self.parameters: list[Tensor] = list(model.parameters())
         self.state: dict[Tensor, dict[str, Tensor]] = {each: {} for each in self.parameters}
         self._rate, self._weight_decay, self._clip_norm = rate, weight_decay, clip_norm
-        self._kernels = _Kernels(rate)
+        self._kernels, self._norm = _Kernels(rate), norm
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -43,7 +55,11 @@ class ClippedAdamW:
     def has_kernels(self) -> bool:
         """Whether kernels can update all that has gradients."""
         learned = [each for each in self.parameters if each.grad is not None]
-        return bool(learned) and all(_suits(each) and _suits(each.grad) for each in learned)
+        return (
+            bool(learned)
+            and self._norm is None
+            and all(_suits(each) and _suits(each.grad) for each in learned)
+        )
 
     def decay(self, parameter: Tensor) -> float:
         """How much of itself it loses at each step, times the learning rate."""
@@ -56,7 +72,7 @@ class ClippedAdamW:
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
 
     def _step_by_torch(self, learned: list[Tensor]) -> None:
-        length = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])
+        length = (self._norm or gradient_norm)(learned)
         # torch divides by it on its way, so that nothing is clipped in a pass of its own.
         scale = (length.float() / self._clip_norm).clamp(min=1)
         torch._foreach_add_([self.state[each]["step"] for each in learned], 1)
@@ -113,6 +129,12 @@ class ClippedAdamW:
             epsilon=EPSILON,
             decay=self._weight_decay,
         )
+
+
+def gradient_norm(learned: list[Tensor]) -> Tensor:
+    """How long the gradients of these parameters are together."""
+    length: Tensor = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])
+    return length
 
 
 class _Kernels:

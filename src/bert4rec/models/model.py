@@ -163,6 +163,23 @@ class SequenceEncoder(SequentialModel):
         return histories.sequences(length, question.end_token, causal=question.causal)
 
 
+class TiedEncoder(SequenceEncoder):
+    """A sequence encoder with one table of items: tokens are looked up in it, and queries are compared with it.
+
+    Several processes can train it together (`bert4rec.distributed`), each with some of the items. So `encode` takes
+    from the table the rows of its tokens and nothing else.
+    """
+
+    num_items: int
+    item_table: nn.Embedding
+    """Row i is item i; row 0 is padding, and there is one row behind the items, for [mask]."""
+    item_bias: Tensor
+    """[V]: a parameter, or zeros where the model has none."""
+
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        return self.item_table.weight, self.item_bias
+
+
 class ModelScorer(Protocol):
     """A model as evaluation wants it, both as a `Scorer` and as a `CandidateScorer`."""
 

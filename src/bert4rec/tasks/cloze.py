@@ -39,11 +39,15 @@ class ClozeTask:
         self._batches = masked_batches(inputs, inputs.objective(Cloze), model.max_length)
         self.width = self._batches.shape.width
         self.block = self._batches.block
+        self.has_exact_softmax = True
 
     @staticmethod
     def check(model: SequentialModel) -> None:
         """A model must see both sides of a masked item, and know the token [mask]."""
         check_masking(model, "ClozeTask")
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        return [(1.0, self._batches.shape.read_alive(batch))]
 
     def loss(self, batch: Tensor) -> Tensor:
         return cloze_loss(self.model, self._batches.shape.read_alive(batch), self.dtype)

@@ -88,8 +88,8 @@ def _loss_and_gradients(
         rows = slice(start, start + chunk)
         logits = torch.addmm(offset, hidden[rows], weight.T, out=buffer[: len(hidden[rows])])
         losses[rows] = _softmax_gradient_where_it_is(logits, targets[rows], weights[rows])
-        hidden_gradient[rows] = _add_product(None, logits, weight)
-        table_gradient = _add_product(table_gradient, logits.T, extended[rows])
+        hidden_gradient[rows] = add_product(None, logits, weight)
+        table_gradient = add_product(table_gradient, logits.T, extended[rows])
     assert table_gradient is not None
     dim = hidden.shape[1]
     of_table, of_bias = table_gradient[: len(table), :dim], table_gradient[1 : len(bias) + 1, dim]
@@ -130,7 +130,7 @@ def _softmax_gradient_where_it_is(logits: Tensor, targets: Tensor, weights: Tens
     return softmax_gradient_(logits, targets, weights)
 
 
-def _add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+def add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     """total + left @ right, in place where there is a total; summed and returned in float32 at least."""
     dtype = torch.promote_types(left.dtype, torch.float32)
     if left.dtype == dtype:
