@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bert4rec.cli.options import as_options
+from bert4rec.machine import rank
 from bert4rec.progress import Report, progress_bar
 
 results = Console(highlight=False, emoji=False)
@@ -35,7 +36,8 @@ def count(number: int, noun: str) -> str:
 
 def say(text: str) -> None:
     """Print a message of the library, its parameters as options."""
-    messages.print(escape(as_options(text)))
+    if not rank():  # Of several processes, the first one speaks.
+        messages.print(escape(as_options(text)))
 
 
 def warn(text: str) -> None:

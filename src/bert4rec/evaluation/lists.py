@@ -54,7 +54,7 @@ class TopLists:
 
     def lists(self) -> Lists:
         """What was noted, in the order in which it was."""
-        return np.concatenate(self._parts)
+        return np.concatenate([np.empty((0, self._k), np.int32), *self._parts])
 
 
 def list_metrics(lists: Lists, cutoffs: Sequence[int], item_counts: NDArray[np.int64]) -> dict[str, float]:

@@ -14,7 +14,7 @@ are scores like any other. A score that is not a number is an error.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from typing import Protocol as Contract
 
 import numpy as np
@@ -88,6 +88,41 @@ def in_chunks(scores: Scores) -> ScoresInChunks:
     return scores if hasattr(scores, "columns_from") else _OneChunk(scores)
 
 
+Each = TypeVar("Each")
+
+
+class Party(Contract):
+    """Processes that rank together, each of them some of the batches."""
+
+    def share(self, batches: Iterator[Each]) -> Iterator[Each]:
+        """Those of this process."""
+        ...
+
+    def add_up(self, ranks: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+        """The ranks that all have found, given this one's, which are 0 where others were asked."""
+        ...
+
+    def join_lists(self, lists: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The lists of all, given this one's."""
+        ...
+
+
+class OneProcess:
+    """The party that most rankings are made by."""
+
+    def share(self, batches: Iterator[Each]) -> Iterator[Each]:
+        return batches
+
+    def add_up(self, ranks: Sequence[NDArray[np.int32]]) -> list[NDArray[np.int32]]:
+        return list(ranks)
+
+    def join_lists(self, lists: NDArray[np.int32]) -> NDArray[np.int32]:
+        return lists
+
+
+ONE_PROCESS = OneProcess()
+
+
 class DivergedError(DataError):
     """A model's scores are not all numbers."""
 
@@ -116,6 +151,7 @@ def rank_targets(
     *,
     negatives: NDArray[np.int32],
     batch_size: int = 256,
+    party: Party = ONE_PROCESS,
 ) -> Ranks:
     """Rank every target under both protocols, in one pass over the scores.
 
@@ -123,13 +159,13 @@ def rank_targets(
     where they live: a tensor on a GPU is never copied to the host as a whole. Histories of similar
     length share a batch, the longest first, so that a batch too large for the memory fails at once.
     """
-    sampled = np.empty(len(targets), np.int32)
-    full = np.empty(len(targets), np.int32)
-    for rows, batch in _batches(dataset, targets, negatives, batch_size):
+    sampled = np.zeros(len(targets), np.int32)
+    full = np.zeros(len(targets), np.int32)
+    for rows, batch in party.share(_batches(dataset, targets, negatives, batch_size)):
         scores = in_chunks(scorer(batch.users, batch.histories))
         _check_shape((scores.shape[0], scores.shape[1] - 1), (len(rows), dataset.num_items))
         sampled[rows], full[rows] = _rank(scores, batch, dataset.repeats)
-    return Ranks(sampled, full)
+    return Ranks(*party.add_up([sampled, full]))
 
 
 def rank_among_negatives(
@@ -139,10 +175,11 @@ def rank_among_negatives(
     *,
     negatives: NDArray[np.int32],
     batch_size: int = 256,
+    party: Party = ONE_PROCESS,
 ) -> NDArray[np.int32]:
     """The sampled ranks alone. Only the candidates are scored: far cheaper where the catalogue is large."""
-    ranks = np.empty(len(targets), np.int32)
-    for rows, batch in _batches(dataset, targets, negatives, batch_size):
+    ranks = np.zeros(len(targets), np.int32)
+    for rows, batch in party.share(_batches(dataset, targets, negatives, batch_size)):
         answers = batch.answers[:, None]
         # The answer stands in for padding: it is not a rival of itself.
         items = np.hstack([answers, np.where(batch.negatives == PADDING, answers, batch.negatives)])
@@ -152,7 +189,7 @@ def rank_among_negatives(
         rivals = scores >= scores[:, :1]
         rivals[(items == answers).nonzero()] = False
         ranks[rows] = _on_host(rivals.sum(1))
-    return ranks
+    return party.add_up([ranks])[0]
 
 
 def rank_target_sets(

@@ -112,10 +112,6 @@ class SequenceEncoder(SequentialModel):
     causal: ClassVar[bool] = True
     """Whether a state depends only on the token itself and what came before it."""
 
-    item_parameter: ClassVar[str | None] = None
-    """The parameter with a row for each token, where nothing else depends on what number an item has: so the model can
-    be run with a few rows in the place of all, see `with_rows`. None: it cannot."""
-
     max_length: int
     """The longest sequence it can read, `end_token` included. To be set by `__init__`."""
 
@@ -148,20 +144,6 @@ class SequenceEncoder(SequentialModel):
         """The queries at the tokens that `layout` wants."""
         return self.project(self.encode(tokens, positions, layout, dtype))
 
-    def with_rows(
-        self,
-        rows: Tensor,
-        tokens: Tensor,
-        positions: Tensor,
-        layout: Layout,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """The same with a small table in the place of its item table; tokens are numbers of its rows."""
-        assert self.item_parameter, f"{type(self).__name__} needs its whole table"
-        given = tokens, positions, layout, dtype
-        queries: Tensor = torch.func.functional_call(self, {self.item_parameter: rows}, given)
-        return queries
-
     @property
     def questions(self) -> tuple[Question, ...]:
         """The ways it is asked what comes next; of several, the mean of their queries counts."""
@@ -185,6 +167,36 @@ class SequenceEncoder(SequentialModel):
         """What is read to answer a question. All questions are about the same items of a history."""
         length = self.max_history + (question.end_token is not None)
         return histories.sequences(length, question.end_token, causal=question.causal)
+
+
+class TiedEncoder(SequenceEncoder):
+    """A sequence encoder with one table of items: tokens are looked up in it, and queries are compared with it.
+
+    Several processes can train it together (`bert4rec.distributed`), each with some of the items, and a step can do
+    with the rows that it uses. So `encode` takes from the table the rows of its tokens and nothing else.
+    """
+
+    num_items: int
+    item_table: nn.Embedding
+    """Row i is item i; row 0 is padding, and there is one row behind the items, for [mask]."""
+    item_bias: Tensor
+    """[V]: a parameter, or zeros where the model has none."""
+
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        return self.item_table.weight, self.item_bias
+
+    def with_rows(
+        self,
+        rows: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: Layout,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The same with a small table in the place of its item table; tokens are numbers of its rows."""
+        given = tokens, positions, layout, dtype
+        queries: Tensor = torch.func.functional_call(self, {"item_table.weight": rows}, given)
+        return queries
 
 
 SCORES_AT_ONCE = {"cuda": 2**29, "mps": 2**26, "cpu": 2**26}

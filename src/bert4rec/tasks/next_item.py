@@ -15,7 +15,14 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import NextItem, NextItemSettings, ObjectiveSettings
 from bert4rec.tasks import ranking_losses
-from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
+from bert4rec.tasks.batches import (
+    Batches,
+    BatchTargets,
+    PackedBatch,
+    PlacedTokens,
+    SequenceSamples,
+    refuse_empty,
+)
 from bert4rec.tasks.losses import softmax_cross_entropy
 from bert4rec.tasks.sampled_softmax import SampledSoftmax, softmax_for
 from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items, draw_wrong
@@ -37,11 +44,15 @@ class NextItemTask:
         self._batches = followed_batches(inputs, self.objective, model.max_length, self._sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
+        self.has_exact_softmax = self.objective.loss == "cross-entropy" and self._sampled is None
 
     @staticmethod
     def check(model: SequentialModel) -> None:
         """A model must not see what follows."""
         check_encoder(model, "NextItemTask", causal=True)
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        return [(1.0, self._batches.shape.read_alive(batch))]
 
     def loss(self, batch: Tensor) -> Tensor:
         read, model = self._batches.shape.read_alive(batch), self.model

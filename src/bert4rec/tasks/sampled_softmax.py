@@ -22,7 +22,7 @@ from bert4rec.data.histories import training_histories
 from bert4rec.kernels.support import begin_gradient, is_eager, is_one
 from bert4rec.kernels.used_rows import distinct, lend_rows
 from bert4rec.models.attention import Layout
-from bert4rec.models.model import SequenceEncoder
+from bert4rec.models.model import SequenceEncoder, TiedEncoder
 from bert4rec.tasks.losses import MAX_LOGITS, add_product, shares, softmax_gradient_where_it_is
 from bert4rec.tasks.sampling import ItemSampler
 from bert4rec.tasks.task import TaskInputs
@@ -63,7 +63,7 @@ class SampledSoftmax:
         # So a filler row, which has no weight, has an item, and one that is used anyway.
         candidates = torch.cat([targets, negatives])
         table, bias = model.item_vectors()
-        if model.item_parameter and is_eager():
+        if isinstance(model, TiedEncoder) and is_eager():
             used = distinct(torch.cat([tokens, candidates]), fixed=tokens.is_cuda)
             table, places = lend_rows(table, used), used.places[len(tokens) :]
             queries = model.with_rows(table, used.places[: len(tokens)].int(), positions, layout, dtype)

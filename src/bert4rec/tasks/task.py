@@ -5,7 +5,7 @@ users and items (`pairs`), and plain counting, which is here.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import ObjectiveSettings, RunConfig
+from bert4rec.tasks.batches import PackedBatch
 from bert4rec.tasks.excerpts import MappedSequences, Sequences
 
 Settings = TypeVar("Settings", bound=ObjectiveSettings)
@@ -102,6 +103,20 @@ class Task(Protocol):
 
     def loss(self, batch: Tensor) -> Tensor:
         """The mean loss of one batch."""
+        ...
+
+
+@runtime_checkable
+class SoftmaxTask(Task, Protocol):
+    """A task whose loss is a softmax over all items at the wanted rows of packed batches: it can be divided."""
+
+    dtype: torch.dtype | None
+    """Of activations; None is that of the weights."""
+    has_exact_softmax: bool
+    """Whether that is so with these settings."""
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        """What a batch consists of, and how much the mean loss of each part counts."""
         ...
 
 
