@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "tuning": {*LEARNING, "training", "budget"},
     "api": {
         *LEARNING,
+        "distributed",
         "sources",
         "world",
         "training",
