@@ -57,7 +57,7 @@ def write_log(folder: Path, actions: int, *, seed: int = 1) -> None:
 def _draw_users(rng: np.random.Generator, rows: int, num_users: int) -> NDArray[np.int32]:
     """Some users act often, most now and then: the density falls from three times the average to none."""
     share = 1 - np.cbrt(1 - rng.random(rows))
-    return np.minimum(share * num_users, num_users - 1).astype(np.int32)
+    return np.asarray(np.minimum(share * num_users, num_users - 1), np.int32)
 
 
 def _draw_items(
@@ -65,7 +65,7 @@ def _draw_items(
 ) -> NDArray[np.int32]:
     """Items for one part; `last` is brought up to date. Within a part, all of a user's actions follow the same item."""
     popular = OFFSET * np.expm1(rng.random(len(users)) * np.log1p(num_items / OFFSET))
-    items = np.minimum(popular, num_items - 1).astype(np.int32)
+    items = np.asarray(np.minimum(popular, num_items - 1), np.int32)
     is_followed = rng.random(len(users)) < FOLLOWED
     steps = rng.integers(1, NEXT + 1, len(users), dtype=np.int32)
     items[is_followed] = (last[users] + steps)[is_followed] % num_items

@@ -97,6 +97,7 @@ def test_of_a_log_that_is_too_large_to_count_some_users_are_counted(
 
     of_all = measure()
     monkeypatch.setattr(yardsticks, "MOST_COUNTED", dataset.num_actions // 2)
+    monkeypatch.setattr(yardsticks, "MOST_RANKED", 300)
     ranker = CountingRanker(dataset, split.training_end("valid"), pairs=True)
     assert 0.3 < (ranker._counts.sum() - 1) / (dataset.num_actions - 3 * dataset.num_users) < 0.7
     assert measure().following == pytest.approx(of_all.following, rel=0.1)

@@ -18,6 +18,7 @@ from bert4rec.kernels.used_rows import lent_rows
 from bert4rec.models.model import make_scorer
 from bert4rec.settings.config import RunConfig, make_config
 from bert4rec.tasks import losses
+from bert4rec.tasks import task as tasks
 from bert4rec.tasks.task import Task, TaskInputs
 from bert4rec.training import loop
 from bert4rec.training.device import Placement, place
@@ -222,3 +223,22 @@ def test_the_built_in_world_is_learned_as_well_as_on_a_cpu(model: str) -> None:
 
 def test_the_gpu_is_taken_if_there_is_one() -> None:
     assert place().device.type == "cuda"
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+def test_data_that_does_not_fit_on_the_card_makes_the_same_batches(
+    dataset: Dataset, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(model)
+    at_hand = make_task(dataset, config, model, GPU)
+    monkeypatch.setattr(tasks, "SHARE_OF_CARD", 0)
+    streamed = make_task(dataset, config, model, GPU)
+    assert config.training
+    # Recorded while the next block is read.
+    Loop(streamed, config.training, device=GPU, seed=1).run_steps(loop.STEPS_BEFORE_CAPTURE + 5)
+    for step in range(0, 400, 20):
+        first, rows = at_hand.block(step)
+        found, same = streamed.block(step)
+        assert same.is_cuda
+        assert found == first
+        assert torch.equal(same, rows)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.stats import statistics
 from bert4rec.settings.objectives import Cloze, Joint, NextItem, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import SECTIONS, Sections
@@ -37,13 +36,13 @@ class DataFacts:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "DataFacts":
-        known = statistics(dataset)
+        lengths = dataset.lengths
         return cls(
-            users=known["users"],
-            actions=known["actions"],
-            mean_length=known["average_length"],
-            longest_length=known["longest_length"],
-            items=known["items"],
+            users=dataset.num_users,
+            actions=dataset.num_actions,
+            mean_length=round(float(lengths.mean()), 2),
+            longest_length=int(lengths.max()),
+            items=dataset.num_items,
         )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import DataError
 from bert4rec.models.attention import PackedLayout
-from bert4rec.tasks.excerpts import Items, RoundExcerpts, Sequences
+from bert4rec.tasks.excerpts import Excerpt, Items, RoundExcerpts, Sequences
 from bert4rec.tasks.windows import Windows
 
 MIN_STEPS_A_ROUND = 64
@@ -66,14 +66,16 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class PlacedTokens:
-    """K batches with every token in its place, before anything is chosen. Tensors are [K, T]."""
+    """K batches with every token in its place, before anything is chosen. Fields are [K, T] unless said."""
 
-    sequences: Items
-    """The items of all actions, or at least of these and of those that follow them, by their places."""
     items: Tensor
     """PADDING where a token is dead."""
     source: Tensor
     """Where in the flat sequences the token comes from; 0 where it is dead."""
+    at_hand: Tensor
+    """The flat sequences, or an excerpt of them: [all items]."""
+    place: Tensor
+    """Where in that the token comes from; 0 where it is dead."""
     is_alive: Tensor
     sequence: Tensor
     """The number of each token's sequence, counted through all K batches."""
@@ -324,10 +326,16 @@ def pack(
     offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
     is_alive = sequence % lengths.shape[1] < shape.samples
     source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
+    if isinstance(sequences, Excerpt):
+        shift = F.pad(sequences.shift(samples.begin), (0, shape.dead)).flatten()[sequence]
+        at_hand, place = sequences.items, torch.where(is_alive, source + shift, 0)
+    else:
+        at_hand, place = sequences, source
     placed = PlacedTokens(
-        sequences=sequences,
-        items=torch.where(is_alive, sequences[source], PADDING),
+        items=torch.where(is_alive, at_hand[place], PADDING),
         source=source,
+        at_hand=at_hand,
+        place=place,
         is_alive=is_alive,
         sequence=sequence,
         offset=offset,

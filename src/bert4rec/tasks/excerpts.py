@@ -25,7 +25,7 @@ class MappedSequences:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Pieces of the flat sequences, found by the places that they have in the whole."""
+    """Pieces of the flat sequences."""
 
     items: Tensor
     """The pieces, end to end."""
@@ -34,17 +34,16 @@ class Excerpt:
     places: Tensor
     """and in `items`."""
 
-    def __getitem__(self, source: Tensor) -> Tensor:
-        """The items at these places; any item at places that are in no piece."""
-        piece = torch.searchsorted(self.starts, source, right=True).sub_(1).clamp_(min=0)
-        place = source - self.starts[piece] + self.places[piece]
-        return self.items[place.clamp_(0, len(self.items) - 1)]
+    def shift(self, begin: Tensor) -> Tensor:
+        """What to add to the places of samples that begin there, in the whole, to find them in `items`."""
+        piece = torch.searchsorted(self.starts, begin.contiguous(), right=True) - 1
+        return self.places[piece] - self.starts[piece]
 
 
 Sequences = Tensor | MappedSequences
 """The items of all actions, on the device or not."""
 Items = Tensor | Excerpt
-"""Something that gives items by their places in the flat sequences."""
+"""The items of all actions, or of some, where batches are made of them."""
 
 
 def read_excerpt(

@@ -196,9 +196,7 @@ class NextItems:
     def choose(self, placed: PlacedTokens, generator: torch.Generator) -> BatchTargets:
         """At every token, the item that follows it."""
         # Windows end one action before the user's last, so there always is one.
-        targets = torch.where(
-            placed.is_alive, placed.sequences[placed.source + placed.is_alive.long()], PADDING
-        )
+        targets = torch.where(placed.is_alive, placed.at_hand[placed.place + placed.is_alive.long()], PADDING)
         rows = torch.arange(placed.num_rows, device=targets.device).expand_as(targets)
         return BatchTargets(placed.items, rows, targets, self.negatives.draw(placed, targets, generator))
 
