@@ -210,7 +210,9 @@ class Batches:
         self.repeats = -(-MIN_STEPS_A_ROUND * batch_size // len(windows))
         self.steps_per_round = len(windows) * self.repeats // batch_size
         self.shape = self._measure(batch_size, max_length)
-        self.block_steps = min(self.steps_per_round, max(1, block_tokens // self.shape.tokens))
+        # Negatives are drawn in bulk too, and may be many times the tokens.
+        most = max(self.shape.tokens, self.shape.negatives // 4)
+        self.block_steps = min(self.steps_per_round, max(1, block_tokens // most))
         self._round: tuple[int, SequenceSamples] | None = None
 
     def block(self, step: int) -> tuple[int, Tensor]:
