@@ -219,7 +219,9 @@ class Batches:
         self.parts = max(1, len(windows) // max(MOST_WINDOWS_A_ROUND, MIN_STEPS_A_ROUND * batch_size))
         self.steps_per_round = len(windows) * self.repeats // self.parts // batch_size
         self.shape = self._measure(batch_size, max_length)
-        self.block_steps = min(self.steps_per_round, max(1, block_tokens // self.shape.tokens))
+        # Negatives are drawn in bulk too, and may be many times the tokens.
+        most = max(self.shape.tokens, self.shape.negatives // 4)
+        self.block_steps = min(self.steps_per_round, max(1, block_tokens // most))
         self._round: tuple[int, SequenceSamples] | None = None
         self._order: tuple[int, Tensor] | None = None
         self._excerpts: RoundExcerpts | None = None
