@@ -254,7 +254,7 @@ def _spark_rows(source: object) -> "SparkFrame | list[str]":
     if is_frame(source) or not isinstance(paths, Sequence) or not paths:
         raise UsageError(
             '`engine="spark"` reads files, tables by name and Spark DataFrames, found '
-            f"{type(source).__name__ if paths else 'nothing'}."
+            f"{type(source).__name__}."
         )
     named = next((path for path in map(str, paths) if path == SYNTHETIC or path in SOURCES), None)
     if named:

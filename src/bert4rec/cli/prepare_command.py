@@ -85,6 +85,18 @@ class SplitOptions:
         return SplitSpec(self.split or "leave-one-out", self.test_from, self.valid_from)
 
 
+@Parameter(name="*", group="Engine (the dataset is the same)")
+@dataclass(frozen=True)
+class EngineOptions:
+    """What reads the log and puts it in order."""
+
+    engine: Literal["polars", "spark"] = "polars"
+    """`polars` works in the memory of this machine. `spark` is for logs in a lake (s3a://…, or a table by its name) and
+    for those too large for one machine; it requires the extra `spark` and Java 17."""
+    master: str | None = None
+    """With `spark`: where it computes, such as spark://HOST:7077. [default: as configured, or this machine]"""
+
+
 def prepare_command(
     *source: str,
     output: Annotated[Path, Parameter(alias="-o")],
@@ -99,6 +111,7 @@ def prepare_command(
     repeats: Repeats | None = None,
     negatives: Literal["popularity", "both"] = "popularity",
     seed: Seed = 0,
+    engine: EngineOptions = EngineOptions(),
 ) -> None:
     """Turn an interaction log into a dataset folder.
 
@@ -145,6 +158,7 @@ def prepare_command(
         repeats=repeats,
         negatives=negatives,
         seed=seed,
+        **vars(engine),
         progress=messages.is_terminal,
     )
     for note in dataset.notes:

@@ -37,6 +37,18 @@ class Shelf(ExitStack):
         self.callback(kept.unpersist)
         return kept
 
+    def keep_apart(self, table: "DataFrame") -> "DataFrame":
+        """The same table, computed once, whose plan begins with itself.
+
+        Spark's plans are trees: where one is made of another twice, in turn, they grow beyond all bounds. A checkpoint
+        would end them as well, but would be lost with its executor.
+        """
+        from pyspark.sql import DataFrame
+
+        spark = table.sparkSession
+        rows = spark._jsparkSession.createDataFrame(table._jdf.toJavaRDD(), table._jdf.schema())
+        return self.keep(DataFrame(rows, spark))
+
 
 @dataclass(frozen=True)
 class SparkLog:
@@ -44,14 +56,13 @@ class SparkLog:
 
     actions: "DataFrame"
     """`row` (in the order of the log), `user`, `item` (bigint or text), `time` (microseconds) and `title` if known."""
-    has_times: bool
     notes: list[str]
 
 
 def read_complete(
     raw: RawLog, shelf: Shelf, time_format: str | None = None, *, drop_bad_rows: bool = False
 ) -> SparkLog:
-    """Every action that has a user, an item and, if the log has times, a time. The log is read twice."""
+    """Every action that has a user, an item and, if the log has times, a time."""
     from pyspark.sql import functions as F
 
     rows = raw.rows if raw.is_ordered else shelf.keep(raw.rows)  # Another reading may find another order.
@@ -75,9 +86,10 @@ def read_complete(
         if all(split[f"whole {role}"] is not False for split in splits):
             complete = complete.withColumn(role, _without_point(F.col(role)).cast("bigint"))
     columns = ["row", *_roles(rows), *(["title"] if "title" in rows.columns else [])]
-    return SparkLog(
-        shelf.keep(complete.select(columns)), times is not None, notes + describe_missing(missing)
-    )
+    complete = complete.select(columns)
+    if raw.is_parsed:  # Columns of a file are as fast to read as what would be kept of them.
+        complete = shelf.keep(complete)
+    return SparkLog(complete, notes + describe_missing(missing))
 
 
 def _with_times(rows: "DataFrame", times: TimeReader, raw: RawLog) -> "DataFrame":

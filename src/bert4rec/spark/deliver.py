@@ -4,14 +4,14 @@ The executors number items and put the actions in order; every partition arrives
 appended to the files in the order of the partitions.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from bert4rec.data.array_files import new_array
+from bert4rec.data.blocks import forget_pages
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.data.prepare import Ordered
 from bert4rec.spark.complete_log import Shelf
@@ -20,9 +20,9 @@ from bert4rec.spark.spark_actions import SparkActions
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-ACTIONS_AT_ONCE = 1_000_000
+ROWS_AT_ONCE = 1_000_000
 """About as many arrive at the driver in one piece."""
 PACKED = "lengths binary, items binary, times binary, ties bigint, repeats bigint, duplicates bigint"
 _PLACES = 33
@@ -37,30 +37,30 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
     packed.count()  # all executors at once; what follows takes one partition after the other
     oddities = {"ties": 0, "repeats": 0, "duplicates": 0}
     offsets = np.zeros(num_users + 1, np.int64)
-    arrays = {"sequences": np.int32} | ({"times": np.int64} if actions.has_times else {})
-    writers = {name: _ArrayWriter(folder / f"{name}.npy", kind, num_actions) for name, kind in arrays.items()}
-    users = 0
+    sequences = new_array(folder / "sequences.npy", np.int32, (num_actions,))
+    times = new_array(folder / "times.npy", np.int64, (num_actions,)) if actions.has_times else None
+    users = begin = 0
     for part in packed.toLocalIterator(prefetchPartitions=True):
         lengths = np.frombuffer(part.lengths, np.int64)
         offsets[users + 1 : users + 1 + len(lengths)] = lengths
-        users += len(lengths)
-        writers["sequences"].append(part.items)
-        if actions.has_times:
-            writers["times"].append(part.times)
+        end = begin + int(lengths.sum())
+        for array, values in ((sequences, part.items), (times, part.times)):
+            if array is not None:
+                array[begin:end] = np.frombuffer(values, array.dtype)
+                forget_pages(array)
         for oddity in oddities:
             oddities[oddity] += part[oddity]
-    assert users == num_users
+        users, begin = users + len(lengths), end
+    assert (users, begin) == (num_users, num_actions)
     np.cumsum(offsets, out=offsets)
-    for writer in writers.values():
-        writer.close()
     return Ordered(
-        sequences=np.load(folder / "sequences.npy", mmap_mode="r"),
+        sequences=sequences,
         offsets=offsets,
-        times=np.load(folder / "times.npy", mmap_mode="r") if actions.has_times else None,
+        times=times,
         oddities=oddities,
         tables={
-            "items": _table(items.orderBy("number").select("item", "count"), first=1),
-            "users": _table(actions.users.orderBy("first").select("user", "count"), first=0),
+            "items": _table(items, "item", "number", first=1),
+            "users": _table(actions.users, "user", "first", first=0),
         },
     )
 
@@ -83,21 +83,26 @@ def _to_bytes(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]"
         yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
 
-def _table(counted: "DataFrame", *, first: int) -> "pl.DataFrame":
-    """`number`, `id` and `count` in the order of the rows."""
+def _in_order(table: "DataFrame", rows: int, *order: "str | Column", then: Sequence[str] = ()) -> "DataFrame":
+    """The rows in order, in partitions that the driver takes one by one. What is equal in `order` stays together."""
+    return table.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order).sortWithinPartitions(*order, *then)
+
+
+def _table(counted: "DataFrame", role: str, order: str, *, first: int) -> "pl.DataFrame":
+    """`number`, `id` and `count` of users or items."""
     import polars as pl
 
-    rows = pl.concat(stream(counted), rechunk=True)
+    rows = pl.concat(stream(_in_order(counted, counted.count(), order).select(role, "count")), rechunk=True)
     numbers = np.arange(first, first + len(rows), dtype=np.int32)
-    return pl.DataFrame({"number": numbers, "id": rows.to_series(0), "count": rows["count"]})
+    return pl.DataFrame({"number": numbers, "id": rows[role], "count": rows["count"]})
 
 
 def _numbered(items: "DataFrame", shelf: Shelf) -> "DataFrame":
     """Items with their `number`, from 1 by falling count, ties in the order of the log."""
     from pyspark.sql import functions as F
 
-    ordered = items.orderBy(F.desc("count"), "first").withColumn("id", F.monotonically_increasing_id())
-    ordered = shelf.keep(ordered)
+    ordered = _in_order(items, items.count(), F.desc("count"), F.asc("first"))
+    ordered = shelf.keep(ordered.withColumn("id", F.monotonically_increasing_id()))
     partition = F.shiftright("id", _PLACES)
     sizes = {
         row.partition: row["count"] for row in ordered.groupBy(partition.alias("partition")).count().collect()
@@ -113,11 +118,10 @@ def _numbered(items: "DataFrame", shelf: Shelf) -> "DataFrame":
 
 def _packed(actions: SparkActions, items: "DataFrame") -> "DataFrame":
     """All actions, users in the order of the log, each user's oldest first; packed by `_pack`."""
-    order = ["first", "time", "row"] if actions.has_times else ["first", "row"]
+    then = ["time", "row"] if actions.has_times else ["row"]
     rows = actions.rows.join(actions.users.select("user", "first"), "user")
-    rows = rows.join(items.select("item", "number"), "item").select(*order, "number")
-    partitions = len(actions) // ACTIONS_AT_ONCE + 1
-    return rows.repartitionByRange(partitions, "first").sortWithinPartitions(*order).mapInArrow(_pack, PACKED)
+    rows = rows.join(items.select("item", "number"), "item").select("first", *then, "number")
+    return _in_order(rows, len(actions), "first", then=then).mapInArrow(_pack, PACKED)
 
 
 def _pack(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -142,32 +146,3 @@ def _pack(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         "times": [b"" if times is None else times.tobytes()],
     }
     yield pa.RecordBatch.from_pydict(packed | {name: [count] for name, count in found.items()})
-
-
-@dataclass
-class _ArrayWriter:
-    """Writes the file that `np.save` would write, piece by piece."""
-
-    path: Path
-    kind: DTypeLike
-    length: int
-
-    def __post_init__(self) -> None:
-        self.file = self.path.open("wb")
-        self.written = 0
-        header = {
-            "descr": np.lib.format.dtype_to_descr(np.dtype(self.kind)),
-            "fortran_order": False,
-            "shape": (self.length,),
-        }
-        np.lib.format.write_array_header_1_0(self.file, header)
-
-    def append(self, values: bytes) -> None:
-        """Add values, which are bytes as they are in memory."""
-        self.file.write(values)
-        self.written += len(values) // np.dtype(self.kind).itemsize
-
-    def close(self) -> None:
-        """Finish the file; all values must have come."""
-        self.file.close()
-        assert self.written == self.length

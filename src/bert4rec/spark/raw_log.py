@@ -21,7 +21,6 @@ from bert4rec.logs.unpack import open_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 UNREADABLE = {
     "arrow": "an Arrow file",
@@ -34,6 +33,15 @@ UNREADABLE = {
 BLANKS = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 BLANKS += "\u2028\u2029\u202f\u205f\u3000"
 """All that Unicode calls white space: what polars strips."""
+
+_WHOLE_TYPES = dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "cast({} as bigint)")
+_DATE_TYPES = {
+    "date": "unix_date({}) * 86400000000L",
+    "timestamp": "unix_micros({})",
+    "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01', {})",
+}
+_TIME_TYPES = {**_DATE_TYPES, **dict.fromkeys(("float", "double"), "nanvl(cast({} as double), NULL)")}
+"""Type of a column → how it becomes microseconds or a number, in SQL."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class RawLog:
     """Whether `time` is already in microseconds, because the log stores dates."""
     is_ordered: bool
     """Whether the rows have an order of their own; those of DataFrames and tables have none but that of partitions."""
+    is_parsed: bool
+    """Whether some of it is text, which costs much to read again."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +70,9 @@ class _Source:
     is_file: bool = True
 
     @property
-    def time_type(self) -> "DataType | None":
+    def holds_dates(self) -> bool:
         name = self.part.choice.time
-        return None if name is None else self.table.schema[name].dataType
+        return name is not None and self.table.schema[name].dataType.simpleString() in _DATE_TYPES
 
 
 def read_sources(
@@ -98,7 +108,8 @@ def _open(
     if not found:
         raise UsageError(f"{source} is named twice.")
     seen.update(found)
-    paths = [path.absolute().as_uri() for path in found]
+    # For Spark every path may be a pattern.
+    paths = [re.sub(r"([\\*?\[\]{}])", r"\\\1", f"file://{path.absolute()}") for path in found]
     return _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
 
 
@@ -172,7 +183,6 @@ def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> 
 def _union(sources: Sequence[_Source]) -> RawLog:
     """All sources, one after the other, with the same types."""
     from pyspark.sql import functions as F
-    from pyspark.sql import types as T
 
     roles = ["user", "item"]
     timed = [source.part.choice.time is not None for source in sources]
@@ -181,71 +191,54 @@ def _union(sources: Sequence[_Source]) -> RawLog:
             "Some sources have a time column and some have none. Name the column with `time`, or name only the "
             "sources that hold actions."
         )
-    dates = [
-        isinstance(source.time_type, (T.DateType, T.TimestampType, T.TimestampNTZType)) for source in sources
-    ]
+    dates = [source.holds_dates for source in sources]
     if any(dates) and not all(dates):
         raise DataError("Some sources store times as dates and some do not. Write all in the same way.")
     roles += ["time"] * timed[0] + ["title"] * any(source.part.choice.title for source in sources)
-    columns = [{role: _typed(source, role) for role in roles} for source in sources]
-    types = {
-        role: _common(
-            [
-                source.table.select(chosen[role]).schema[0].dataType
-                for source, chosen in zip(sources, columns, strict=True)
-            ]
-        )
-        for role in roles
-    }
-    tables = [
-        source.table.select(
-            F.lit(place).alias("source"),
-            (F.col("_metadata.file_path") if source.is_file else F.lit(None).cast("string")).alias("file"),
-            (F.col("_metadata.file_block_start") if source.is_file else F.lit(0).cast("bigint")).alias(
-                "block"
-            ),
-            *(chosen[role].cast(types[role]).alias(role) for role in roles),
-        )
-        for place, (source, chosen) in enumerate(zip(sources, columns, strict=True))
-    ]
-    rows = tables[0]
-    for table in tables[1:]:
-        rows = rows.union(table)
+    rows = _select(sources[0], 0, roles)
+    for place, source in enumerate(sources[1:], start=1):
+        more = _select(source, place, roles)
+        for role in (role for role in roles if rows.schema[role].dataType != more.schema[role].dataType):
+            rows, more = (table.withColumn(role, F.col(role).cast("string")) for table in (rows, more))
+        rows = rows.union(more)
     return RawLog(
         rows.withColumn("id", F.monotonically_increasing_id()),
         [source.part for source in sources],
         holds_dates=all(dates) and timed[0],
         is_ordered=all(source.is_file for source in sources),
+        is_parsed=any(isinstance(source.part.file, LogFile) for source in sources),
     )
+
+
+def _select(source: _Source, place: int, roles: Sequence[str]) -> "DataFrame":
+    """What is read of a source, and which of its splits each row is in."""
+    from pyspark.sql import functions as F
+
+    file, block = F.lit(None).cast("string"), F.lit(0).cast("bigint")
+    if source.is_file:
+        file, block = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+    split = (F.lit(place).alias("source"), file.alias("file"), block.alias("block"))
+    return source.table.select(*split, *(_typed(source, role).alias(role) for role in roles))
 
 
 def _typed(source: _Source, role: str) -> "Column":
     """The column of a role: whole numbers as bigint, dates as microseconds, the rest as text without blanks."""
     from pyspark.sql import functions as F
-    from pyspark.sql import types as T
 
     name = getattr(source.part.choice, role)
     if name is None:
         return F.lit(None).cast("string")
-    column, kind = F.col(_quoted(name)), source.table.schema[name].dataType
-    is_time = role == "time"
-    if is_time and isinstance(kind, T.DateType):
-        return F.unix_date(column).cast("bigint") * F.lit(86_400_000_000)
-    if is_time and isinstance(kind, T.TimestampType):
-        return F.unix_micros(column)
-    if is_time and isinstance(kind, T.TimestampNTZType):
-        return F.expr(f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01', {_quoted(name)})")
-    if isinstance(kind, (T.ByteType, T.ShortType, T.IntegerType, T.LongType)) and role != "title":
-        return column.cast("bigint")
-    if isinstance(kind, (T.FloatType, T.DoubleType)) and role != "title":
-        return F.nanvl(column.cast("double"), F.lit(None)) if is_time else _whole(source, role, name)
-    if isinstance(kind, (T.StringType, T.BooleanType, T.DateType, T.DecimalType)) and not (
-        is_time and isinstance(kind, (T.BooleanType, T.DateType))
-    ):
-        return F.btrim(column.cast("string"), F.lit(BLANKS))
+    kind = source.table.schema[name].dataType.simpleString()
+    converted = {"time": {**_WHOLE_TYPES, **_TIME_TYPES}, "title": {}}.get(role, _WHOLE_TYPES)
+    if kind in converted:
+        return F.expr(converted[kind].format(_quoted(name)))
+    if kind in ("float", "double") and role != "title":
+        return _whole(source, role, name)
+    if kind == "string" or (role in ("user", "item") and re.match("boolean|date$|decimal", kind)):
+        return F.btrim(F.col(_quoted(name)).cast("string"), F.lit(BLANKS))
+    expected = {"time": "dates or numbers since 1970", "title": "text"}.get(role, "whole numbers or text")
     raise DataError(
-        f"`{role}`: column {name!r} of {source.part.file.shown} holds {kind.simpleString()}. "
-        f"Expected {'dates or numbers since 1970' if is_time else 'whole numbers or text'}."
+        f"`{role}`: column {name!r} of {source.part.file.shown} holds {kind}. Expected {expected}."
     )
 
 
@@ -262,13 +255,6 @@ def _whole(source: _Source, role: str, name: str) -> "Column":
             "numbers or text."
         )
     return whole
-
-
-def _common(types: "Sequence[DataType]") -> "DataType":
-    """A type that holds all of these."""
-    from pyspark.sql import types as T
-
-    return types[0] if len(set(types)) == 1 else T.StringType()
 
 
 def _all_text(names: Sequence[str]) -> str:

@@ -94,7 +94,7 @@ class SparkActions:
 
     def _keep(self, rows: "DataFrame") -> "SparkActions":
         """Some of the actions, counted anew."""
-        rows = self.shelf.keep(rows)
+        rows = self.shelf.keep_apart(rows)
         users, items = (
             self.shelf.keep(rows.groupBy(role).count().join(known.select(role, "first"), role))
             for role, known in (("user", self.users), ("item", self.items))
