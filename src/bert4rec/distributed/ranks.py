@@ -30,6 +30,8 @@ one whose machine has vanished after this time."""
 SIGNS_OF_LOSS = ("connection", "socket", "timed out", "timeout", "nccl", "gloo", "peer")
 STEP, END = "take_step", "end"
 Each = TypeVar("Each")
+_have_parted: list[bool] = []
+"""Whether this process has trained together with others, who have ended since."""
 
 
 class LostRankError(Bert4RecError):
@@ -257,7 +259,15 @@ def device_of_rank(device: str) -> str:
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """All processes that `torchrun` has started, from here to the end of the block."""
+    """All processes that `torchrun` has started, from here to the end of the block.
+
+    They can come together once: the others end with their part of it.
+    """
+    if _have_parted:
+        raise UsageError(
+            "The processes that torchrun started have trained together already, and the others have ended. Start "
+            "another torchrun for the next training."
+        )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         dist.init_process_group(backend, timeout=PATIENCE)
@@ -276,6 +286,7 @@ def joined() -> Iterator[Ranks]:
             f"--max-restarts, torchrun goes on from the last checkpoint ({_first_line(error)})."
         ) from error
     finally:
+        _have_parted.append(True)
         ranks.end()
         dist.destroy_process_group()
 

@@ -223,13 +223,16 @@ class StageTrainer:
         loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
 
-    def follow(self, ranks: "Ranks") -> None:
-        """Do what the first process does, whenever it says so, until it is over."""
+    def follow(self, ranks: "Ranks") -> dict[str, Any] | None:
+        """Do what the first process does, whenever it says so, until all is over or it has another plan, which is
+        returned."""
         from bert4rec.distributed.ranks import DroppedError
 
         tasks: list[Task] = []
         loops: list[Loop] = []
         for name, given in ranks.orders():
+            if name == "plan":
+                return given
             if name == "task":
                 tasks, loops = [], []  # A GPU may not have room for both.
                 tasks = [self.task(given["stage"])]
@@ -257,6 +260,7 @@ class StageTrainer:
                     "collect": loops[0].collect,
                     "weights": loops[0].weights,
                 }[name]()
+        return None
 
     def _judge_of_collapse(
         self, stage: Stage, steps: int, training: TrainingConfig
