@@ -17,7 +17,7 @@ import torch
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.distributed.ranks import joined
-from bert4rec.machine import is_restarted, rank
+from bert4rec.machine import rank
 from bert4rec.settings.config import make_config
 from bert4rec.training.device import place
 from bert4rec.training.launch import follow, launch
@@ -63,7 +63,7 @@ def work(
 
     config = make_config(model, SETTINGS[model], settings)
     plan = Plan.for_dataset(dataset, model, config, preset=None, seed=1, split=None)
-    resume = is_restarted() or (folder / name).exists()
+    resume = (folder / name).exists()
     try:
         launch(dataset, folder / name, plan, device="cpu", callback=watch, resume=resume, crew=crew)
     except KeyboardInterrupt:
