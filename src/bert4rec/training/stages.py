@@ -19,6 +19,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Part, Split
 from bert4rec.distributed.crew import ALONE, Crew
+from bert4rec.errors import Bert4RecError
 from bert4rec.evaluation.exam import Exam, Judged
 from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.evaluation.yardsticks import Yardsticks
@@ -235,7 +236,10 @@ class StageTrainer:
                 return given
             if name == "task":
                 tasks, loops = [], []  # A GPU may not have room for both.
-                tasks = [self.task(given["stage"])]
+                try:
+                    tasks = [self.task(given["stage"])]
+                except Bert4RecError as error:  # The first one has it, too, and says it.
+                    raise SystemExit(0) from error
                 continue
             task = tasks[0]
             if name == "loop":
