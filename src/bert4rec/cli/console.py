@@ -25,7 +25,8 @@ for _console in (results, messages):
 def this_command() -> str:
     """How to call `bert4rec` here: by name if the shell finds it, otherwise as it was called."""
     if num_ranks() > 1:
-        return f"torchrun --nproc-per-node {local_ranks()} -m bert4rec"
+        alone = "--standalone " if num_ranks() == local_ranks() else ""
+        return f"torchrun {alone}--nproc-per-node {local_ranks()} -m bert4rec"
     if shutil.which("bert4rec"):
         return "bert4rec"
     return "python -m bert4rec" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
