@@ -121,8 +121,6 @@ def train(
     began = time.perf_counter()
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
-    if folder is not None and is_restarted():  # By torchrun, after a process was lost.
-        resume, overwrite = True, False
     asked = {
         "model": model,
         "preset": preset,
@@ -137,6 +135,8 @@ def train(
         "resume": resume,
     }
     with _together(dataset, device, asked, compile_step=compile) as (crew, own_device):
+        if folder is not None and (crew.is_restarted if crew else is_restarted()):
+            resume, overwrite = True, False  # torchrun has started again after a failure.
         # What can be refused without torch is refused first: loading it takes seconds.
         from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run
 

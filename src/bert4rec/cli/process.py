@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from bert4rec.cli.console import say
-from bert4rec.machine import local_ranks, usable_cores
+from bert4rec.machine import local_ranks, num_ranks, usable_cores
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_STOP = 4.5
@@ -83,7 +83,8 @@ class StopSwitch:
             signal.signal(number, handler)
 
     def _press(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._pressed:
+        # torchrun passes on what a terminal has sent to all processes already: twice is no haste.
+        if self._pressed and num_ranks() == 1:
             raise KeyboardInterrupt
         self._pressed = True
 

@@ -23,6 +23,8 @@ class Crew(OneProcess):
 
     is_alone = True
     leads = True
+    is_restarted = False
+    """Whether any of the processes was started anew because one had failed."""
 
     @contextmanager
     def order(self, name: str, **arguments: Any) -> Iterator[None]:  # noqa: ARG002

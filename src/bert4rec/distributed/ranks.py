@@ -17,10 +17,11 @@ from torch import Tensor
 from bert4rec.distributed.crew import Crew, Tensors
 from bert4rec.distributed.divided_task import DividedTask
 from bert4rec.distributed.item_shards import ItemShards, first_row, is_divided
+from bert4rec.distributed.meeting import meet
 from bert4rec.errors import Bert4RecError, UsageError
 from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.kernels.adamw import Norm
-from bert4rec.machine import local_ranks
+from bert4rec.machine import is_restarted, local_ranks
 from bert4rec.models.model import SequentialModel
 from bert4rec.tasks.task import Task
 
@@ -30,6 +31,8 @@ one whose machine has vanished after this time."""
 SIGNS_OF_LOSS = ("connection", "socket", "timed out", "timeout", "nccl", "gloo", "peer")
 STEP, END = "take_step", "end"
 Each = TypeVar("Each")
+_have_parted: list[bool] = []
+"""Whether this process has trained together with others, who have ended since."""
 
 
 class LostRankError(Bert4RecError):
@@ -45,7 +48,8 @@ class Ranks(Crew):
 
     is_alone = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_restarted: bool) -> None:
+        self.is_restarted = is_restarted
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leads = self.rank == 0
         self._is_in_step = True
@@ -257,13 +261,24 @@ def device_of_rank(device: str) -> str:
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """All processes that `torchrun` has started, from here to the end of the block."""
+    """All processes that `torchrun` has started, from here to the end of the block.
+
+    They can come together once: the others end with their part of it.
+    """
+    if _have_parted:
+        raise UsageError(
+            "The processes that torchrun started have trained together already, and the others have ended. Start "
+            "another torchrun for the next training."
+        )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        dist.init_process_group(backend, timeout=PATIENCE)
+        store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
+        name, was_restarted = meet(store, rank, size, is_restarted=is_restarted(), patience=PATIENCE)
+        store = dist.PrefixStore(name, store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise LostRankError(f"The processes could not find each other ({_first_line(error)}).") from error
-    ranks = Ranks()
+    ranks = Ranks(is_restarted=was_restarted)
     try:
         yield ranks
     except RuntimeError as error:
@@ -276,6 +291,7 @@ def joined() -> Iterator[Ranks]:
             f"--max-restarts, torchrun goes on from the last checkpoint ({_first_line(error)})."
         ) from error
     finally:
+        _have_parted.append(True)
         ranks.end()
         dist.destroy_process_group()
 

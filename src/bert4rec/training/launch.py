@@ -3,6 +3,7 @@
 import shutil
 import signal
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -162,32 +163,39 @@ def join(
         if ranks.leads:
             yield ranks, device
         else:
-            _follow(ranks, opened, place(device), compile_step=compile_step)
+            with _undisturbed():
+                follow(ranks, opened, place(device), compile_step=compile_step)
             raise SystemExit(0)
 
 
-def _follow(ranks: "Ranks", dataset: Dataset, placement: Placement, *, compile_step: bool) -> None:
-    """What all processes but the first do."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # The first one hears them, too, and says what is to be done.
-        signal.signal(number, signal.SIG_IGN)
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leave Ctrl-C and SIGTERM to the first process, which hears them, too, and says what is to be done."""
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(ranks: "Ranks", dataset: Dataset, placement: Placement, *, compile_step: bool = True) -> None:
+    """What all processes but the first do: their part of each training that it launches."""
     _, given = next(ranks.orders(), ("", None))
-    if given is None:
-        return
-    plan = Plan.from_dict(given["plan"])
-    unheard = Watch(
-        callback=None,
-        listener=None,
-        tracker=lambda *_: None,
-        should_stop=None,
-        progress=False,
-        metric=plan.select_by,
-    )
-    context = RunContext(placement, unheard, compile_step, crew=ranks)
-    split, spec = make_split(dataset, plan.split), MODELS[plan.model]
-    StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+    while given is not None:
+        plan = Plan.from_dict(given["plan"])
+        unheard = Watch(
+            callback=None,
+            listener=None,
+            tracker=lambda *_: None,
+            should_stop=None,
+            progress=False,
+            metric=plan.select_by,
+        )
+        context = RunContext(placement, unheard, compile_step, crew=ranks)
+        split, spec = make_split(dataset, plan.split), MODELS[plan.model]
+        given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
 
 
 def _in_words(value: object) -> str:

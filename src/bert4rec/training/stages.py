@@ -19,6 +19,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
 from bert4rec.data.splits import Part, Split
 from bert4rec.distributed.crew import ALONE, Crew
+from bert4rec.errors import Bert4RecError
 from bert4rec.evaluation.exam import Exam, Judged
 from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.evaluation.yardsticks import Yardsticks
@@ -223,16 +224,22 @@ class StageTrainer:
         loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
 
-    def follow(self, ranks: "Ranks") -> None:
-        """Do what the first process does, whenever it says so, until it is over."""
+    def follow(self, ranks: "Ranks") -> dict[str, Any] | None:
+        """Do what the first process does, whenever it says so, until all is over or it has another plan, which is
+        returned."""
         from bert4rec.distributed.ranks import DroppedError
 
         tasks: list[Task] = []
         loops: list[Loop] = []
         for name, given in ranks.orders():
+            if name == "plan":
+                return given
             if name == "task":
                 tasks, loops = [], []  # A GPU may not have room for both.
-                tasks = [self.task(given["stage"])]
+                try:
+                    tasks = [self.task(given["stage"])]
+                except Bert4RecError as error:  # The first one has it, too, and says it.
+                    raise SystemExit(0) from error
                 continue
             task = tasks[0]
             if name == "loop":
@@ -257,6 +264,7 @@ class StageTrainer:
                     "collect": loops[0].collect,
                     "weights": loops[0].weights,
                 }[name]()
+        return None
 
     def _judge_of_collapse(
         self, stage: Stage, steps: int, training: TrainingConfig
