@@ -23,9 +23,9 @@ from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import OnnxEngine
-from bert4rec.recommend.search.quantised import BLOCK, Places
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.subset import Subset
+from bert4rec.recommend.search.quantised import BLOCK, Places
 from bert4rec.settings.networks import ModelConfig
 
 OPSET, IR_VERSION = 20, 10
