@@ -105,24 +105,23 @@ def make(folder: Path, items: int) -> Line:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name != "item_table.weight":
-                parameter.normal_(0, 0.02, generator=generator) if parameter.dim() > 1 else parameter.fill_(
-                    float("norm" in name and name.endswith("weight"))
-                )
-        for layer in model.layers:
-            # Attention adds the mean of the history to the last item.
-            layer.query_key_value.weight[2 * DIM :] = torch.eye(DIM)
-            layer.attention_output.weight.copy_(torch.eye(DIM))
+            if name.endswith("query_key_value.weight"):
+                # Attention adds the mean of the history to the last item.
+                parameter.normal_(0, 0.02, generator=generator)[2 * DIM :] = torch.eye(DIM)
+            elif name.endswith("attention_output.weight"):
+                parameter.copy_(torch.eye(DIM))
+            elif parameter.dim() == 1:
+                parameter.fill_(float(name.endswith("norm.weight")))
+            elif name != "item_table.weight":
+                parameter.normal_(0, 0.02, generator=generator)
     model.item_bias.zero_()
     arrange(model.item_table.weight.detach().numpy())
-    rng = np.random.default_rng(2)
-    words = np.array(WORDS)[rng.integers(0, len(WORDS), (items, 3))].tolist()
+    numbers = range(1, items + 1)
     catalogue = Catalogue(
-        ids=[f"i{number}" for number in range(1, items + 1)],
-        titles=[f"{' '.join(each)} {number}" for number, each in enumerate(words, start=1)],
+        ids=[f"i{number}" for number in numbers],
+        titles=[f"{WORDS[n % 12]} {WORDS[n // 12 % 12]} {n}" for n in numbers],
         counts=np.maximum(1, (items / np.arange(1, items + 1)).astype(np.int64)),
     )
-    del words
     before = peak_mb()
     began = time.perf_counter()
     export_model(model, catalogue, folder, name="large", approximate=True)
