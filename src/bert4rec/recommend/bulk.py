@@ -33,6 +33,7 @@ from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of, users_of_lists
 from bert4rec.recommend.catalogue import Id
 from bert4rec.recommend.engine import Numbers, Scores, Steady
+from bert4rec.recommend.onnx_engine import is_exact
 from bert4rec.recommend.ranker import NOTHING
 from bert4rec.recommend.rules.rules import Rules
 
@@ -104,6 +105,11 @@ class Request:
             "hints": vars(self.hints),
             "users_per_part": self.per_part(recommender),
             **self.rules.facts(),
+            **(
+                {}
+                if recommender.user_scorer or is_exact(recommender.ranker.engine)
+                else {"approximate": True}
+            ),
         }
 
 

@@ -27,7 +27,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
+from bert4rec.recommend.engine import Engine, Numbers, Scores, by_rows, by_tokens
 from bert4rec.recommend.names.texts import mapped
 from bert4rec.recommend.rules.subset import Subset
 from bert4rec.recommend.search.approximate import ApproximateSearch, facts_of
@@ -180,6 +180,11 @@ class OnnxEngine:
         asked = {"history": history[None].astype(np.int64)}
         weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
         return weights
+
+
+def is_exact(engine: Engine) -> bool:
+    """Whether it finds the best items for certain: not so with approximate search."""
+    return not isinstance(engine, OnnxEngine) or engine.is_exact
 
 
 def is_exported(folder: Path) -> bool:
