@@ -139,7 +139,7 @@ from bert4rec.data import sorted_actions
 from bert4rec.logs import growing
 
 growing.MOST_IN_MEMORY, sorted_actions.ACTIONS_AT_ONCE = 400, 300
-sorted_actions.SortedActions.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+sorted_actions.SortedActions.with_users_of = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 bert4rec.prepare(sys.argv[1], sys.argv[2])
 """
 
