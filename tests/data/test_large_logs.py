@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -130,6 +130,18 @@ def test_a_filter_that_leaves_nothing_is_named_and_leaves_no_folder(tmp_path: Pa
     with pytest.raises(bert4rec.DataError, match="`min_user_actions=5000` leaves none of 2,540 actions"):
         bert4rec.prepare(tmp_path / "log.csv", tmp_path / "dataset", min_user_actions=5_000)
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
+@pytest.mark.parametrize("mode", ["r+", "c"])
+def test_what_was_written_to_a_memory_map_survives_a_look_at_it_in_blocks(
+    tmp_path: Path, mode: Literal["r+", "c"]
+) -> None:
+    np.save(tmp_path / "numbers.npy", np.zeros(10_000, np.int32))
+    numbers = np.load(tmp_path / "numbers.npy", mmap_mode=mode)
+    numbers[:] = 1
+    assert [blocks.count_numbers(numbers, 2).tolist() for _ in range(2)] == [[0, 10_000]] * 2
+    assert blocks.count_numbers(np.asarray(numbers)[5:], 2).tolist() == [0, 9_995]
+    assert numbers.sum() == 10_000
 
 
 KILLED = """

@@ -98,6 +98,17 @@ def test_large_data_stays_in_its_memory_map_and_small_data_is_not_copied(
     assert isinstance(inputs.sequences(), MappedSequences)
 
 
+def test_a_part_of_a_dataset_is_that_part(tmp_path: Path) -> None:
+    """Its arrays are views of a memory map, which begins elsewhere."""
+    whole = Dataset.from_sequences(ITEMS, OFFSETS).save(tmp_path / "d")
+    first, last = OFFSETS[10], OFFSETS[60]
+    part = Dataset.from_sequences(whole.sequences[first:last], whole.offsets[10:61] - first)
+    copied = Dataset.from_sequences(ITEMS[first:last], OFFSETS[10:61] - first)
+    assert part.checksum == copied.checksum != whole.checksum
+    inputs = TaskInputs(part, part.offsets[1:], config=None, seed=0, device=CPU, dtype=None)  # type: ignore[arg-type]
+    assert inputs.all_sequences().tolist() == ITEMS[first:last].tolist()
+
+
 def test_very_many_windows_are_gone_over_in_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Together they take every window once, but for those that do not fill a batch; and so again, in another order."""
     monkeypatch.setattr(batches_module, "MOST_WINDOWS_A_ROUND", 200)

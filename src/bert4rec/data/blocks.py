@@ -48,11 +48,14 @@ def count_numbers(numbers: NDArray[np.integer[Any]], length: int) -> NDArray[np.
 
 def forget_pages(array: NDArray[Any]) -> None:
     """Give back the memory of what was read or written of a memory map: it is in the file, and can be read again."""
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, mmap.mmap):
-        base.madvise(mmap.MADV_DONTNEED)
+    owner: object = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    # What was written to a map that is private ("c") is in no file.
+    if isinstance(owner, np.memmap) and owner.mode != "c":
+        mapped = getattr(owner, "_mmap", None)
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def count_true(values: NDArray[Any], is_counted: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -367,7 +368,8 @@ class _HashingFile:
 
 def _sha256_of_array(array: NDArray[Any]) -> str:
     """The checksum of the file that `np.save` would write, or has written."""
-    if isinstance(array, np.memmap) and array.filename is not None:
+    below: object = array.base
+    if isinstance(array, np.memmap) and array.filename and isinstance(below, mmap):  # No part of a map.
         return sha256_of(Path(array.filename))
     file = _HashingFile()
     np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)

@@ -42,10 +42,11 @@ class SortedActions:
         self._items = new_array(paths[0], np.int32, log.users.shape)
         self._times = None if log.times is None else new_array(paths[1], np.int64, log.users.shape)
         users = new_array(paths[2], np.uint32, log.users.shape)
-        ranges = list(user_blocks(self.offsets, ACTIONS_AT_ONCE))
-        _distribute(log, ranges, self.offsets, (users, self._items, self._times))
+        offsets = self.offsets
+        ranges = list(user_blocks(offsets, ACTIONS_AT_ONCE))
+        _distribute(log, ranges, offsets, (users, self._items, self._times))
         for range_ in ranges:
-            self._sort(users, slice(*self.offsets[[range_.start, range_.stop]]))
+            self._sort(users, slice(*offsets[[range_.start, range_.stop]]))
         del users
         if paths[2] is not None:
             paths[2].unlink()

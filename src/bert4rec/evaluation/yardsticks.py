@@ -46,9 +46,8 @@ class Yardsticks:
     def measure(cls, dataset: Dataset, split: Split, criterion: Criterion) -> "Yardsticks":
         """Count and rank: a second for a million actions, and not much more than ten for any number."""
         end, asked = split.training_end("valid"), split.valid
-        if (
-            dataset.num_actions > MOST_COUNTED
-        ):  # The targets are in the order of users, so these are some of all.
+        if dataset.num_actions > MOST_COUNTED:
+            # Targets are in the order of users, so these are some of all.
             every = -(-len(asked) // MOST_RANKED)
             asked = Targets(asked.users[::every], asked.positions[::every])
 

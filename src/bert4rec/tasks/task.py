@@ -4,6 +4,7 @@ There are four ways to learn, and each model uses one: masked items (`cloze`), t
 users and items (`pairs`), and plain counting, which is here.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -78,12 +79,11 @@ def _room(device: torch.device) -> float:
 
 
 def _as_tensor(array: NDArray[np.int32]) -> Tensor:
-    """The same numbers without a copy. torch wants to be able to write: a memory map that is only read is opened anew,
-    so that what is written, which nothing is, would stay in the memory."""
-    if isinstance(array, np.memmap) and array.filename is not None and not array.flags.writeable:
-        anew: NDArray[np.int32] = np.memmap(array.filename, np.int32, "c", array.offset, array.shape)
-        return torch.from_numpy(anew)
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    """The same numbers, without a copy."""
+    with warnings.catch_warnings():
+        # That of a memory map which is only read; so is the tensor.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 class Task(Protocol):
