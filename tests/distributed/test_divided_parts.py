@@ -3,7 +3,7 @@
 from datetime import timedelta
 from threading import Thread
 
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 
 from bert4rec.distributed.meeting import meet
 from tests.distributed.processes import torchrun

@@ -16,7 +16,8 @@ from bert4rec import __version__
 from bert4rec.cli.console import complain, messages, this_command
 from bert4rec.cli.options import explain
 from bert4rec.cli.process import end_at_once, end_in_time, share_the_machine
-from bert4rec.errors import Bert4RecError, is_out_of_memory
+from bert4rec.errors import Bert4RecError, UsageError, is_out_of_memory
+from bert4rec.machine import num_ranks
 
 
 def _in_one_style(error: CycloptsError) -> str:
@@ -95,6 +96,9 @@ def main() -> None:
         end_in_time()
     share_the_machine()
     end_at_once()
+    if num_ranks() > 1 and sys.argv[1:2] != ["train"]:
+        complain("torchrun is for `bert4rec train`. Start this command without it.")
+        sys.exit(UsageError.exit_code)
     try:
         app(result_action="return_value")
     except Bert4RecError as error:

@@ -21,8 +21,10 @@ class Crew(OneProcess):
     everything; the others wait for its orders and do their part of them (`training.stages.StageTrainer.follow`).
     """
 
+    size = 1
     is_alone = True
     leads = True
+    """Whether this is the first process."""
     is_restarted = False
     """Whether any of the processes was started anew because one had failed."""
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 from uuid import uuid4
 
-from torch.distributed import Store
+from torch.distributed.distributed_c10d import Store
 
 SECONDS_BETWEEN_LOOKS = 0.05
 

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from bert4rec.distributed.crew import Crew, Tensors
 from bert4rec.distributed.divided_task import DividedTask
@@ -272,9 +274,9 @@ def joined() -> Iterator[Ranks]:
         )
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
         name, was_restarted = meet(store, rank, size, is_restarted=is_restarted(), patience=PATIENCE)
-        store = dist.PrefixStore(name, store)
+        store = PrefixStore(name, store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise LostRankError(f"The processes could not find each other ({_first_line(error)}).") from error

@@ -98,7 +98,9 @@ class Criterion:
         party: Party = ONE_PROCESS,
     ) -> float:
         """Its value on the validation items. Where sampled candidates are enough, only they are scored."""
-        asked = scorer, dataset, split, "valid", device_type
+        names = [self.metric]
         if self.under == "sampled":
-            return self.of({"sampled": judge_among_negatives(*asked, [self.metric], party=party)})
-        return self.of(metrics_of(judge(*asked, party=party), [self.metric]))
+            found = judge_among_negatives(scorer, dataset, split, "valid", device_type, names, party)
+            return self.of({"sampled": found})
+        ranks = judge(scorer, dataset, split, "valid", device_type, party=party)
+        return self.of(metrics_of(ranks, names))

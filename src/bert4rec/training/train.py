@@ -263,7 +263,7 @@ class _Trainer(StageTrainer):
             "repeats": self.plan.repeats,
             "select_by": self.plan.select_by,
             "users": len(ranks.full),
-            "device": self.around.placement.name,
+            "device": f"{self.crew.size} × " * (not self.crew.is_alone) + self.around.placement.name,
             "device_shared": self._was_shared(fitted.stage),
             "steps": fitted.steps,
             "train_seconds": round(fitted.seconds, 2),
