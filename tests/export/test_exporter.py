@@ -190,6 +190,9 @@ def test_no_graph_ever_holds_the_table_so_that_it_may_be_larger_than_a_graph_can
     monkeypatch.setattr(export, "_LARGEST_GRAPH", 1)
     with pytest.raises(UsageError, match="`int8=True` takes at most 2 GiB"):
         export_run(pair.run, tmp_path / "small", int8=True)
+    with pytest.raises(UsageError, match="bytes besides the table of items; ONNX takes at most 2 GiB"):
+        export_run(pair.run, tmp_path / "small")
+    assert not (tmp_path / "small").exists()
 
 
 @pytest.mark.parametrize(
