@@ -177,6 +177,24 @@ def test_the_table_of_items_is_stored_once_and_no_graph_speaks_of_our_machine(pa
         assert b".py" not in path.read_bytes()
 
 
+def test_no_graph_ever_holds_the_table_so_that_it_may_be_larger_than_a_graph_can_be(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TableFile, "take_out", lambda *_: None)  # what would find a copy
+    export_run(pair.run, tmp_path / "model")
+    for path in ("encoder.onnx", "attention.onnx"):
+        graph = onnx.load(tmp_path / "model" / path, load_external_data=False).graph
+        (inside,) = (tensor for tensor in graph.initializer if list(tensor.dims) == [NUM_ITEMS + 2, 16])
+        assert not inside.raw_data
+        assert {each.key: each.value for each in inside.external_data}["location"] == "items.npy"
+    monkeypatch.setattr(export, "_LARGEST_GRAPH", 1)
+    with pytest.raises(UsageError, match="`int8=True` takes at most 2 GiB"):
+        export_run(pair.run, tmp_path / "small", int8=True)
+    with pytest.raises(UsageError, match="bytes besides the table of items; ONNX takes at most 2 GiB"):
+        export_run(pair.run, tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+
+
 @pytest.mark.parametrize(
     "name", ["encoder.onnx", "head.onnx", "attention.onnx", "items.npy", "bias.npy", "catalogue.json"]
 )

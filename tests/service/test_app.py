@@ -559,7 +559,7 @@ def test_the_metrics_count_what_happened(client: TestClient) -> None:
 def test_a_model_is_warm_before_it_is_asked(exported_model: Path) -> None:
     """What is made once and takes long for many items is there already."""
     opened = open_model(exported_model, threads=1)
-    assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue))
+    assert {"_numbers", "_titles_text", "_ids_text"} <= set(vars(opened.catalogue._names))
     assert "_norms" in vars(opened.ranker)
 
 

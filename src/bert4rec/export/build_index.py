@@ -56,7 +56,7 @@ def build_index(folder: Path, max_history: int, counts: NDArray[np.int64]) -> In
     search = ApproximateSearch(folder, facts, engine.best_of, threads=threads)
     search.probes = max(1, int(_PROBED_SHARE * facts.lists))
     while True:
-        found = [best if best is None else best[0] for best in search.top(queries, nothing, k)]
+        found = [each and each[0] for each in search.top(queries, nothing, k)]
         recall = _recall(found, best)
         if recall >= RECALL or search.probes >= facts.lists:
             return facts._replace(recall=recall, probes=search.probes)
@@ -71,8 +71,8 @@ def _write_lists(folder: Path, engine: OnnxEngine, places: NDArray[np.int64], bi
         return np.column_stack([engine.rows[some], engine.bias[some] / np.float32(bias_unit)])
 
     faiss.omp_set_num_threads(usable_cores())
-    parts = [slice(each.start, each.stop) for each in by_rows(len(places), _ROWS_AT_ONCE)]
-    lengths = np.concatenate([np.linalg.norm(vectors(places[part]), axis=1) for part in parts])
+    parts = (places[part] for part in by_rows(len(places), _ROWS_AT_ONCE))
+    lengths = np.concatenate([np.linalg.norm(vectors(part), axis=1) for part in parts])
     num_longest = max(1, int(_LONGEST_SHARE * len(places)))
     is_long = np.zeros(len(places), bool)
     is_long[np.argpartition(-lengths, num_longest - 1)[:num_longest]] = True

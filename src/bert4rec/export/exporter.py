@@ -26,7 +26,7 @@ from bert4rec.data.trained import Trained
 from bert4rec.errors import UsageError
 from bert4rec.export.build_index import build_index
 from bert4rec.export.quantise import LARGE_CATALOGUE, search_graph
-from bert4rec.export.table_file import TableFile
+from bert4rec.export.table_file import TableFile, carried_by
 from bert4rec.models.history_batch import PaddedHistories
 from bert4rec.models.model import SequentialModel
 from bert4rec.recommend.catalogue import Catalogue
@@ -146,7 +146,7 @@ def export_model(
         for file_name, graph in _graphs(model, file, int8=int8, with_attention=with_attention):
             file.take_out(graph)
             (folder / file_name).write_bytes(graph.SerializeToString())
-        if is_large:
+        if is_large and table.size < 0.9 * _LARGEST_GRAPH:  # a byte for each number, and some for each block
             # Of untrained items, too: a bound must only not be too low.
             graph = search_graph(table[1 : len(bias) + 1], bias, opset=_OPSET, ir_version=_IR_VERSION)
             (folder / "search.onnx").write_bytes(graph.SerializeToString())
@@ -229,6 +229,11 @@ def _trace(
     assert program is not None
     if left_out:
         left_out.leave_out(program.model)
+    inside = sum(each.nbytes for each in carried_by(program.model))
+    if inside >= _LARGEST_GRAPH:
+        raise UsageError(
+            f"The model has weights of {inside:,} bytes besides the table of items; ONNX takes at most 2 GiB."
+        )
     made = program.model_proto
     graph = made.graph
     graph.ClearField("value_info")  # shapes that readers infer, and that quantising would make wrong

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     import onnx_ir
 
 
+def carried_by(model: "onnx_ir.Model") -> "list[onnx_ir.TensorProtocol]":
+    """The constants of a graph that lie in no other file."""
+    import onnx_ir
+
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    return [each for each in tensors if each is not None and not isinstance(each, onnx_ir.ExternalTensor)]
+
+
 class TableFile:
     """A table, and the file that it was written to."""
 

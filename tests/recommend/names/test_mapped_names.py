@@ -103,13 +103,13 @@ def test_long_lists_and_many_pieces_of_text_are_searched_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapped_names, "_LINES_AT_ONCE", 16)
-    ids = [f"item-{number}" for number in range(500)]
-    titles = [f"{'rare ' * (number % 97 == 0)}word {number}" for number in range(500)]
-    shop = Catalogue(ids, titles, np.arange(500, 0, -1))
+    ids = [f"item-{number}" for number in range(900)]
+    titles = [f"{'rare ' * (number % 97 == 0)}word {number}" for number in range(900)]
+    shop = Catalogue(ids, titles, np.arange(900, 0, -1))
     ours = written(shop, tmp_path)
     for text in ("rare", "rare 9", "word", "ITEM-4", "item", "item-499x", "word 49", "rare word 0", "none"):
         assert_alike(ours, shop, text)
-    assert ours.search("item", limit=300) == shop.search("item", limit=300)
+    assert ours.search("item", limit=600) == shop.search("item", limit=600)
 
 
 def test_ids_with_the_same_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

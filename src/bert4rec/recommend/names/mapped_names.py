@@ -22,9 +22,9 @@ IDS, TITLES, _WORDS = "catalogue-ids", "catalogue-titles", "catalogue-words"
 _BY_HASH, _BY_TEXT = "catalogue-ids-by-hash.npy", "catalogue-ids-by-text.npy"
 _LINES_AT_ONCE = 2**11
 """Titles that are searched in one step, during which no other thread gets its turn."""
-_MOST_TITLES = 2**17
+_MOST_TITLES = 2**14
 """How many titles that may begin as wanted are looked at; a text of punctuation could be the beginning of them all."""
-_FIRST = 64
+_FIRST = 256
 """Few of the items whose id begins with a letter or two are wanted, so not all of them are put in order."""
 
 
@@ -35,7 +35,7 @@ class MappedNames:
         self._ids, self._titles = ids, titles
         self._hashes, self._numbers = mapped(folder / _BY_HASH)
         self._by_text: NDArray[np.int32] = mapped(folder / _BY_TEXT)
-        self._words = None if titles is None else Texts.read(folder, f"{_WORDS}")
+        self._words = None if titles is None else Texts.read(folder, _WORDS)
         sizes = {
             len(self._hashes),
             len(self._by_text),
