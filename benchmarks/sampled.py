@@ -2,13 +2,14 @@
 
 `python -m benchmarks.sampled --items 1000000` draws histories from the built-in world's ring of that many items, trains
 the same model on them with either softmax, as many steps with each seed, and ranks the validation items among the whole
-catalogue. It prints one JSON line, for results/speed-scale.jsonl: NDCG@10 of the best possible ranking and of popularity,
-of each softmax by seed, how much the sampled one loses, and samples a second. Users may choose an item again here, so
-that histories of a large catalogue are drawn in no time.
+catalogue. It prints one JSON line, for results/speed-scale.jsonl: NDCG@10 of the best possible ranking, of popularity
+and of each softmax by seed, how much the sampled one loses, and samples a second. Users may choose an item again here,
+so that histories of a large catalogue are drawn in no time.
 """
 
 import argparse
 import json
+import sys
 import time
 from typing import Any
 
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     given.users = given.users or 2 * given.items
-    print(json.dumps(compared(given)))
+    sys.stdout.write(json.dumps(compared(given)) + "\n")
 
 
 def compared(given: argparse.Namespace) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 from bert4rec.machine import usable_cores
 
 Manifest = dict[str, Any]
-Task, Result = TypeVar("Task"), TypeVar("Result")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 _MANIFESTS = {"dataset.json": "dataset", "run.json": "run", "model.json": "model"}
 """The file by which a folder is recognised → its kind."""
 NAMES = {"dataset": "a dataset", "run": "a run", "model": "an exported model", "file": "a file"}

@@ -18,6 +18,27 @@ def usable_cores() -> int:
         return cores
 
 
+def rank() -> int:
+    """Which of several processes this is, by the variables that `torchrun` sets; 0 if there are no others."""
+    return int(os.environ.get("RANK", "0")) if num_ranks() > 1 else 0
+
+
+def num_ranks() -> int:
+    """How many processes `torchrun` has started to work together, on all machines; 1 without it."""
+    is_launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    return int(os.environ["WORLD_SIZE"]) if is_launched else 1
+
+
+def local_ranks() -> int:
+    """How many of these are on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if num_ranks() > 1 else 1
+
+
+def is_restarted() -> bool:
+    """Whether `torchrun --max-restarts` has started this process anew because one of the others had failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 def cache_folder() -> Path:
     """Where downloads and compiled code are kept: `$XDG_CACHE_HOME/bert4rec`, or `~/.cache/bert4rec`.
 

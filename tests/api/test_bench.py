@@ -26,12 +26,14 @@ def test_the_ratio_is_how_many_times_faster_ours_is_than_the_plain_loop() -> Non
         found["average_tokens"] * found["samples_per_second"], rel=0.01
     )
     assert (found["shape"], found["items"], found["max_length"]) == ("ml-1m", 5000, 200)
+    assert found["negatives"] == 0, "the exact softmax, up to a million items"
     assert found["peak_memory_gib"] > 0
 
 
 def test_without_the_plain_loop_there_is_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
-    bench_train(dim=8, batch_size=2, device="cpu", plain=False)
+    bench_train(dim=8, batch_size=2, items=5000, negatives=100, device="cpu", plain=False)
     told = capsys.readouterr().out
+    assert "sampled, 100 negatives" in told
     assert "samples/s" in told
     assert "ratio" not in told
 

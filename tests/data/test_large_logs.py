@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +130,26 @@ def test_a_filter_that_leaves_nothing_is_named_and_leaves_no_folder(tmp_path: Pa
     with pytest.raises(bert4rec.DataError, match="`min_user_actions=5000` leaves none of 2,540 actions"):
         bert4rec.prepare(tmp_path / "log.csv", tmp_path / "dataset", min_user_actions=5_000)
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
+KILLED = """
+import os, signal, sys
+import bert4rec
+from bert4rec.data import sorted_actions
+from bert4rec.logs import growing
+
+growing.MOST_IN_MEMORY, sorted_actions.ACTIONS_AT_ONCE = 400, 300
+sorted_actions.SortedActions.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+bert4rec.prepare(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    log, folder = tmp_path / "log.csv", tmp_path / "dataset"
+    pl.concat([make_log("by time")] * 10).write_csv(log)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(log), str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".dataset.unfinished-"))
+    assert len(left) == 2, "what was read of the log, and the dataset that was begun"
+    bert4rec.prepare(log, folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "log.csv"]

@@ -2,8 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from bert4rec.data import blocks, splits
 from bert4rec.data.leakage import split_warnings
 from bert4rec.data.splits import SplitSpec, all_targets, leave_one_out, make_split, split_by_time
 from bert4rec.errors import DataError, UsageError
@@ -151,3 +155,34 @@ def test_actions_after_today_are_counted_and_the_latest_is_told(make_dataset: Ma
     assert re.search(r'prepare with `before="\d{4}-\d\d-\d\d"`', warning)
     past = make_dataset([[0, 1, 2], [1, 2, 0]], times=[0, DAY, 2 * DAY, 0, DAY, 2 * DAY])
     assert not any("after today" in each for each in split_warnings(past, leave_one_out(past)))
+
+
+def test_of_very_many_users_the_same_sample_is_asked_in_every_part(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    dataset = make_dataset([rng.permutation(50)[:12].tolist() for _ in range(400)])
+    everybody = leave_one_out(dataset)
+    monkeypatch.setattr(splits, "MOST_USERS", 100)
+    split = leave_one_out(dataset)
+    assert len(split.test) == len(split.valid) == 100
+    assert split.test.not_asked == len(everybody.test) - 100
+    assert split.test.users.tolist() == split.valid.users.tolist() == sorted(set(split.test.users.tolist()))
+    assert split.test.positions.tolist() == everybody.test.positions[split.test.users].tolist()
+    assert leave_one_out(dataset).test.users.tolist() == split.test.users.tolist()
+    assert split.test_cut.tolist() == everybody.test_cut.tolist(), "training sees what it would see"
+    assert 150 < split.test.users.mean() < 250, "drawn from all of them"
+    assert any("Of 400 users who can be tested, 100 are" in each for each in split_warnings(dataset, split))
+
+
+@given(
+    st.lists(st.integers(-(2**40), 2**40) | st.integers(0, 5), min_size=1, max_size=60),
+    st.floats(0, 1),
+)
+def test_a_share_of_times_is_found_in_blocks_as_by_numpy(times: list[int], share: float) -> None:
+    values = np.array(times)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "ACTIONS_AT_ONCE", 7)
+        patch.setattr(blocks, "INTERVALS", 5)
+        found = blocks.nth_smallest(values, int(np.ceil((len(values) - 1) * share)))
+    assert found == np.quantile(values, share, method="higher")

@@ -78,7 +78,9 @@ class Shell:
             return
         if words[:2] == ["bert4rec", "auto"]:
             words += ["--minutes", "0.001"]
-        if words[:2] in (["bert4rec", "train"], ["bert4rec", "refresh"]):
+        if words[0] == "torchrun":
+            words[:1] = [sys.executable, "-m", "torch.distributed.run"]
+        if words[:2] in (["bert4rec", "train"], ["bert4rec", "refresh"]) or "torch.distributed.run" in words:
             words += [f"--set={key}={value}" for key, value in {**SHORT, **SHALLOW}.items()]
         if words[0] == "curl":
             assert words[-1].startswith(USUAL_ADDRESS)

@@ -24,12 +24,17 @@ from bert4rec.evaluation.protocol import Scorer, rank_target_sets
 from bert4rec.models.model import make_scorer
 from bert4rec.models.pop import Pop
 from tests.conftest import MakeDataset
-from tests.evaluation.tiny import dataset_of
+from tests.evaluation.tiny import InChunks, dataset_of
 from tests.training.tiny import random_histories
 
 NUM_ITEMS = 9
 CUTOFFS = [1, 2, 4, 30]
-CONVERT: list[Callable[[NDArray[Any]], Any]] = [np.asarray, lambda table: torch.from_numpy(table).bfloat16()]
+CONVERT: list[Callable[[NDArray[Any]], Any]] = [
+    np.asarray,
+    lambda table: torch.from_numpy(table).bfloat16(),
+    lambda table: InChunks(torch.from_numpy(table), 1),
+    lambda table: InChunks(table, 4),
+]
 NOBODY = Targets(np.empty(0, np.int64), np.empty(0, np.int64))
 
 

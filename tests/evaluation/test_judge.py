@@ -11,9 +11,13 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import NotFoundError
 from bert4rec.evaluation import judge as judge_module
+from bert4rec.evaluation.exam import Exam
 from bert4rec.evaluation.judge import judge, load_ranks, metrics_of, rows_per_batch, save_ranks, slices_of
 from bert4rec.evaluation.protocol import Ranks
+from bert4rec.models import model as model_module
+from bert4rec.models.model import ChunkedScores, make_scorer
 from tests.conftest import MakeDataset
+from tests.training.tiny import make_task, random_histories, tiny_config
 
 RANKS = Ranks(sampled=np.array([0, 1, 9, 10], np.int32), full=np.array([0, 4, 5, 99], np.int32))
 
@@ -118,3 +122,23 @@ def test_ranks_are_the_same_however_many_users_are_scored_at_once(
         by_two.full.tolist(),
         by_two.sampled.tolist(),
     )
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 1000])
+def test_a_model_is_judged_the_same_where_its_scores_come_in_chunks(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    dataset = make_dataset(random_histories())
+    exam = Exam(dataset, leave_one_out(dataset), "test", "next", "popularity", (1, 5))
+    scorer = make_scorer(make_task(dataset, tiny_config()).model.eval())
+    whole = exam.judge(scorer)
+    monkeypatch.setitem(model_module.SCORES_AT_ONCE, "cpu", at_once)
+    in_chunks = exam.judge(scorer)
+    is_chunked = isinstance(scorer(np.arange(8), dataset_histories(dataset)[:8]), ChunkedScores)
+    assert is_chunked == (at_once < 1000)
+    assert in_chunks.metrics == whole.metrics
+    assert in_chunks.lists == whole.lists
+
+
+def dataset_histories(dataset: Dataset) -> Histories:
+    return Histories(dataset.sequences, dataset.offsets[:-1], dataset.offsets[1:])

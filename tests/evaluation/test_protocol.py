@@ -17,7 +17,7 @@ from bert4rec.data.splits import Targets
 from bert4rec.errors import DataError
 from bert4rec.evaluation.metrics import summarise
 from bert4rec.evaluation.protocol import Ranks, Scorer, rank_among_negatives, rank_targets
-from tests.evaluation.tiny import dataset_of
+from tests.evaluation.tiny import InChunks, dataset_of
 
 NUM_ITEMS = 9
 
@@ -117,6 +117,28 @@ def test_tensors_and_any_batch_size_give_the_same_ranks(
     assert np.array_equal(ranks.sampled, from_tensors.sampled)
     assert np.array_equal(ranks.full, from_tensors.full)
     assert from_tensors.full.dtype == from_tensors.sampled.dtype == np.int32
+
+
+@given(case=cases(), width=st.integers(1, NUM_ITEMS + 2))
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
+def test_scores_in_chunks_of_any_width_give_the_same_ranks(
+    dtype: torch.dtype | None, case: Case, width: int
+) -> None:
+    ranks = case.rank()
+    in_chunks = case.rank(
+        lambda table: InChunks(torch.from_numpy(table).to(dtype) if dtype else table, width)
+    )
+    assert np.array_equal(ranks.sampled, in_chunks.sampled)
+    assert np.array_equal(ranks.full, in_chunks.full)
+
+
+@pytest.mark.parametrize("width", [1, 4, NUM_ITEMS + 1])
+def test_a_chunk_with_a_score_that_is_not_a_number_is_found(width: int) -> None:
+    scores = [*[0.0] * NUM_ITEMS, float("nan")]
+    case = Case([[1, 2]], [1], [[3]], [scores])
+    with pytest.raises(DataError, match="user 0 are not all numbers"):
+        case.rank(lambda table: InChunks(table, width))
+    Case([[1, 2]], [1], [[3]], [scores[::-1]]).rank(lambda table: InChunks(table, width))
 
 
 @given(case=cases())

@@ -84,3 +84,22 @@ def test_popularity_is_a_floor_only_where_many_are_asked_and_something_else_is_c
     assert Yardsticks(popular=0.1, following=0.2).floor(users=100) == 0.1
     assert Yardsticks(popular=0.1, following=0.2).floor(users=99) is None
     assert Yardsticks(popular=0.1, following=0.11).floor(users=10_000) is None
+
+
+def test_of_a_log_that_is_too_large_to_count_some_users_are_counted(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = make_dataset(wandering(800, 25), repeats="keep")
+    split = leave_one_out(dataset)
+
+    def measure() -> Yardsticks:
+        return Yardsticks.measure(dataset, split, Criterion("NDCG@10", "full"))
+
+    of_all = measure()
+    monkeypatch.setattr(yardsticks, "MOST_COUNTED", dataset.num_actions // 2)
+    monkeypatch.setattr(yardsticks, "MOST_RANKED", 300)
+    ranker = CountingRanker(dataset, split.training_end("valid"), pairs=True)
+    assert 0.3 < (ranker._counts.sum() - 1) / (dataset.num_actions - 3 * dataset.num_users) < 0.7
+    assert measure().following == pytest.approx(of_all.following, rel=0.1)
+    assert measure().popular == pytest.approx(of_all.popular, rel=0.3)
+    assert measure() == measure()

@@ -1,7 +1,9 @@
 """Datasets small enough to check by hand."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,3 +29,22 @@ def dataset_of(histories: Sequence[Sequence[int]], num_items: int, repeats: Repe
         offsets=np.cumsum([0, *map(len, histories)], dtype=np.int64),
         times=None,
     )
+
+
+@dataclass(frozen=True)
+class InChunks:
+    """Scores, so many columns at a time."""
+
+    scores: Any
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.scores.shape)
+
+    @property
+    def starts(self) -> range:
+        return range(0, self.shape[1], self.width)
+
+    def columns_from(self, start: int) -> Any:
+        return self.scores[:, start : start + self.width]

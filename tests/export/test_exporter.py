@@ -21,6 +21,7 @@ from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import DataError, UsageError
 from bert4rec.export import exporter as export
 from bert4rec.export.exporter import export_model, export_run, sample_users
+from bert4rec.export.table_file import TableFile
 from bert4rec.models.gru4rec import GRU4Rec
 from bert4rec.recommend.onnx_engine import MANIFEST
 from bert4rec.recommend.recommender import Item, Recommender
@@ -312,7 +313,7 @@ def test_a_transposed_copy_of_the_table_in_a_graph_is_an_error(tmp_path: Path) -
     copy = onnx.numpy_helper.from_array(np.ascontiguousarray(table.T), "copy")
     graph = onnx.helper.make_model(onnx.helper.make_graph([], "graph", [], [], [copy]))
     with pytest.raises(RuntimeError, match=r"changed copy of the table of items: copy\."):
-        export._read_from_file(graph, table, tmp_path / "items.npy")
+        TableFile(table, tmp_path / "items.npy").take_out(graph)
 
 
 def test_sasrec_is_exported_too_without_attention(pair: Pair, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -538,3 +539,25 @@ def test_damaged_and_missing_files_are_named(shop: Recommender, tmp_path: Path) 
             recommend_file(shop, Request(path, tmp_path / "out.parquet"))
     with pytest.raises(UsageError, match=r"ends in \.parquet, \.csv, \.jsonl"):
         recommend_file(shop, Request(source, tmp_path / "out.xlsx"))
+
+
+@given(
+    order=st.permutations(range(40)),
+    per_part=st.integers(1, 300),
+    k=st.integers(1, 61),
+    diversity=st.sampled_from([0.0, 0.5]),
+)
+def test_an_answer_does_not_depend_on_who_else_is_asked_about_nor_in_which_part(
+    recommender: Recommender, order: list[int], per_part: int, k: int, diversity: float
+) -> None:
+    """To the last bit. Histories are of any length, also empty, and parts may be small or large."""
+    rng = np.random.default_rng(1)
+    lists = {user: [f"i{number}" for number in rng.integers(1, 61, user % 25)] for user in range(300)}
+    together = recommender.recommend_many(lists, k, diversity=diversity).to_polars()
+    some = {user: lists[user] for user in (*order, *range(40, per_part))}
+    expected = pl.DataFrame({"user": list(some)}).join(
+        together, "user", how="inner", maintain_order="left_right"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bulk, "USERS_PER_PART", per_part)
+        assert recommender.recommend_many(some, k, diversity=diversity).to_polars().equals(expected)

@@ -23,9 +23,9 @@ from bert4rec.recommend import onnx_engine
 from bert4rec.recommend.catalogue import Catalogue
 from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import OnnxEngine
-from bert4rec.recommend.search.quantised import BLOCK, Places
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.subset import Subset
+from bert4rec.recommend.search.quantised import BLOCK, Places, QuantisedSearch
 from bert4rec.settings.networks import ModelConfig
 
 OPSET, IR_VERSION = 20, 10
@@ -68,7 +68,7 @@ class Pair:
 
     def never_give_up(self) -> "Pair":
         """Search by bounds however many blocks they leave."""
-        assert self.quantised._search
+        assert isinstance(self.quantised._search, QuantisedSearch)
         self.quantised._search._most_blocks = -(-len(self.quantised.bias) // BLOCK)
         return self
 
@@ -179,7 +179,7 @@ def test_no_item_scores_higher_than_the_bound_of_its_block() -> None:
         rows, bias = vectors(kind, 64 * BLOCK, 24, rng), rng.standard_normal(64 * BLOCK).astype(np.float32)
         queries = rng.standard_normal((8, 24)).astype(np.float32)
         search = Pair(rows, bias, queries).quantised._search
-        assert search
+        assert isinstance(search, QuantisedSearch)
         bounds, _ = search._bounds(queries, 1)
         exact = queries.astype(np.float64) @ rows.astype(np.float64).T + bias
         assert np.all(exact.reshape(8, -1, BLOCK).max(axis=2) <= bounds), kind

@@ -159,3 +159,25 @@ def test_dropout_and_learning_rate_fit_the_width_that_is_given() -> None:
         assert config.as_dict()["model"]["hidden_dropout"] == same.as_dict()["model"]["hidden_dropout"]
     assert narrow.training and usual.training
     assert narrow.training.learning_rate > usual.training.learning_rate
+
+
+@pytest.mark.parametrize("model", ["sasrec", "bert4rec", "bert4rec+"])
+def test_the_softmax_follows_from_the_number_of_items(model: str) -> None:
+    for items, negatives in ((1_000_000, 0), (1_000_001, 32_768)):
+        found = default_settings(model, replace(LARGE, items=items))
+        assert make_config(model, found).as_dict()["objective"]["negatives"] == negatives
+    assert make_config(model, {}).as_dict()["objective"]["negatives"] == 0, "presets and older runs are exact"
+
+
+def test_losses_that_are_no_softmax_over_all_items_draw_as_they_did() -> None:
+    many = replace(LARGE, items=10_000_000)
+    assert "objective" not in default_settings("sasrec", many, {"objective": {"loss": "binary"}})
+    assert all("objective" not in default_settings(model, many) for model in ("gru4rec+", "bpr-mf", "pop"))
+
+
+@pytest.mark.parametrize("negatives", [0, 8_192])
+def test_only_a_sampled_softmax_is_recorded(negatives: int) -> None:
+    """So results and checkpoints of earlier versions, which had no choice, are found."""
+    config = make_config("sasrec", {"objective": {"negatives": negatives}})
+    assert config.as_recorded()["objective"].get("negatives", 0) == negatives
+    assert ("negatives" in config.as_recorded()["objective"]) == bool(negatives)

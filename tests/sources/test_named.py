@@ -327,7 +327,8 @@ def test_the_recipe_gives_the_papers_counts_from_the_real_ratings(real_data: Pat
         kept, _ = apply_filters(SortedActions(log), files.filters)
     assert len(log.users) == 1_000_209
     assert (
-        compare_with_paper("ml-1m", kept.count_users(), np.count_nonzero(kept.item_counts()), len(kept)) == []
+        compare_with_paper("ml-1m", kept.count_users(), int(np.count_nonzero(kept.item_counts())), len(kept))
+        == []
     )
     assert len(kept) == 999_611
 

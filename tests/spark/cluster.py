@@ -3,8 +3,10 @@
 import ctypes
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -100,3 +102,41 @@ def _session(leader: int) -> list[int]:
             if int(fields[3]) == leader:
                 found.append(int(status.parent.name))
     return found
+
+
+class Gate:
+    """Tasks of a job wait here, until as many have come as a test wants; then something happens, and all may go on."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._server.getsockname()
+        self._waiting: list[socket.socket] = []
+        self.is_open = False
+        self._keeper: threading.Thread | None = None
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the keeper
+        self._server.close()
+        if self._keeper:
+            self._keeper.join(PATIENCE)
+        for each in self._waiting:
+            each.close()
+
+    def when_reached(self, count: int, happens: Callable[[], None]) -> None:
+        self._keeper = threading.Thread(target=self._keep, args=(count, happens), daemon=True)
+        self._keeper.start()
+
+    def _keep(self, count: int, happens: Callable[[], None]) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                self._waiting.append(connection)
+                if len(self._waiting) == count:
+                    happens()
+                    self.is_open = True
+                if self.is_open:
+                    while self._waiting:
+                        self._waiting.pop().close()

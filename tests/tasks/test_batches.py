@@ -128,6 +128,7 @@ def test_a_round_takes_every_window_equally_often_and_trains_on_every_item() -> 
             batch = stream.shape.read(row)
             counts += torch.bincount(batch.targets, minlength=NUM_ITEMS)
             begins += [int(restored(batch)[begin]) for begin, _ in alive(batch, stream.shape)]
+    assert isinstance(stream.sequences, Tensor)
     assert counts[1 : len(stream.sequences) + 1].min() >= stream.repeats - left_out
     taken = np.unique(begins, return_counts=True)[1]
     assert len(begins) == stream.steps_per_round * stream.shape.samples

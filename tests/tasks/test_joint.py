@@ -68,7 +68,9 @@ def test_without_weight_on_next_items_it_is_the_cloze_task(inputs: TaskInputs, j
 
 def test_where_a_masked_item_is_asked_for_the_network_sees_only_the_mask(joint: JointTask) -> None:
     """What is read and what is asked are the history together, and share nothing."""
-    dataset_items = joint._halves[0].sequences.tolist()
+    sequences = joint._halves[0].sequences
+    assert isinstance(sequences, Tensor)
+    dataset_items = sequences.tolist()
     text = f" {' '.join(map(str, dataset_items))} "
     for row in joint.block(0)[1]:
         batch = joint._halves[0].shape.read(row[: joint._widths[0]])

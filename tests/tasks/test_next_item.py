@@ -13,7 +13,7 @@ from bert4rec.tasks.next_item import (
     UnchosenNegatives,
     cut_followed_windows,
 )
-from bert4rec.tasks.sampling import Chosen, ItemSampler
+from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items
 
 MAX_LENGTH = 6
 LENGTHS = np.random.default_rng(0).integers(1, 15, 60)
@@ -26,7 +26,7 @@ USER_OF = torch.from_numpy(np.repeat(np.arange(len(LENGTHS)), LENGTHS))
 
 def batches(negatives: Negatives | None = None) -> Batches:
     windows = cut_followed_windows(OFFSETS[:-1], OFFSETS[1:], max_length=MAX_LENGTH, step_share=0.5)
-    objective = NextItems(SEQUENCES, negatives or NoNegatives())
+    objective = NextItems(negatives or NoNegatives())
     return Batches(SEQUENCES, windows, objective, max_length=MAX_LENGTH, batch_size=8, seed=0)
 
 
@@ -78,7 +78,7 @@ def test_the_softmax_needs_nothing_drawn() -> None:
 
 def test_each_answer_gets_an_item_of_its_own_that_the_user_did_not_choose() -> None:
     chosen = Chosen(USER_OF, SEQUENCES, NUM_ITEMS)
-    sampler = ItemSampler(SEQUENCES, NUM_ITEMS, exponent=0)
+    sampler = ItemSampler(count_items(SEQUENCES, NUM_ITEMS), exponent=0)
     stream = batches(UnchosenNegatives(sampler, USER_OF, chosen))
     assert stream.shape.negatives == stream.shape.rows
     for row in stream.block(0)[1]:
@@ -90,7 +90,7 @@ def test_each_answer_gets_an_item_of_its_own_that_the_user_did_not_choose() -> N
 
 
 def test_a_batch_shares_some_of_its_own_answers_and_some_drawn_items() -> None:
-    rare = ItemSampler(torch.tensor([NUM_ITEMS]), NUM_ITEMS, exponent=1)
+    rare = ItemSampler(count_items(torch.tensor([NUM_ITEMS]), NUM_ITEMS), exponent=1)
     stream = batches(SharedNegatives(8, rare, extra=5))
     assert stream.shape.negatives == 8 + 5
     own = set()

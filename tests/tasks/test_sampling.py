@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert4rec.tasks.sampling import TRIES, Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.sampling import TRIES, Chosen, ItemSampler, count_items, draw_wrong
 
 ITEMS = torch.tensor([1] * 1 + [2] * 4 + [4] * 9 + [5] * 16, dtype=torch.int32)
 """Item 3 was never chosen; item 6 neither."""
@@ -23,7 +23,7 @@ def generator(seed: int = 0) -> torch.Generator:
     ],
 )
 def test_items_are_drawn_by_their_popularity_to_the_given_power(exponent: float, weights: list[int]) -> None:
-    drawn = ItemSampler(ITEMS, 6, exponent=exponent).draw((100, DRAWS // 100), generator())
+    drawn = ItemSampler(count_items(ITEMS, 6), exponent=exponent).draw((100, DRAWS // 100), generator())
     assert drawn.shape == (100, DRAWS // 100)
     counts = torch.bincount(drawn.flatten(), minlength=7)
     expected = DRAWS * torch.tensor([0, *weights]) / sum(weights)
@@ -34,7 +34,7 @@ def test_items_are_drawn_by_their_popularity_to_the_given_power(exponent: float,
 
 
 def test_the_generator_decides_what_is_drawn() -> None:
-    sampler = ItemSampler(ITEMS, 6, exponent=1.0)
+    sampler = ItemSampler(count_items(ITEMS, 6), exponent=1.0)
     assert torch.equal(sampler.draw((50,), generator(1)), sampler.draw((50,), generator(1)))
     assert not torch.equal(sampler.draw((50,), generator(1)), sampler.draw((50,), generator(2)))
 
@@ -54,7 +54,7 @@ CHOSEN = torch.tensor([4, 1, 2, 3, 1, 2, 3, 4])
 
 
 def drawn_for(user: int, count: int = 20_000) -> torch.Tensor:
-    sampler = ItemSampler(CHOSEN, 4, exponent=0.0)
+    sampler = ItemSampler(count_items(CHOSEN, 4), exponent=0.0)
     chosen = Chosen(USERS, CHOSEN, num_items=4)
     drawn = draw_wrong(sampler, chosen.contains, torch.full((2, 5, 1), user), count // 10, generator())
     assert drawn.shape == (2, 5, count // 10)
@@ -79,7 +79,9 @@ def test_a_user_who_chose_everything_does_not_hang_the_machine() -> None:
 
 def test_where_right_answers_are_given_only_they_are_not_drawn() -> None:
     answers = torch.tensor([[1, 2], [3, 3]])
-    drawn = draw_wrong(ItemSampler(CHOSEN, 4, exponent=0.0), torch.eq, answers, 5_000, generator())
+    drawn = draw_wrong(
+        ItemSampler(count_items(CHOSEN, 4), exponent=0.0), torch.eq, answers, 5_000, generator()
+    )
     shares = [torch.bincount(row, minlength=5) / 5_000 for row in drawn]
     assert shares[0][3:].tolist() == pytest.approx([0.5, 0.5], abs=0.03)
     assert shares[1][[1, 2, 4]].tolist() == pytest.approx([1 / 3] * 3, abs=0.03)

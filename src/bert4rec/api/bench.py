@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.settings.config import RunConfig, make_config
+from bert4rec.settings.defaults import usual_negatives
 from bert4rec.settings.networks import ModelConfig
 from bert4rec.settings.objectives import Cloze, TrainingConfig
 from bert4rec.tasks.cloze import num_masked
@@ -66,12 +67,18 @@ def bench_training(
     dim: int,
     batch_size: int,
     num_items: int | None = None,
+    negatives: int | None = None,
     plain: bool = True,
     peer: Peer | None = None,
 ) -> dict[str, Any]:
-    """Speeds on synthetic data of a data set's shape, ready for JSON."""
+    """Speeds on synthetic data of a data set's shape, ready for JSON.
+
+    `negatives` are those of a sampled softmax, 0 is the exact one, and None whichever such a catalogue gets.
+    """
     dataset = synthetic_dataset(shape, num_items)
-    config = bench_config(shape, dim, batch_size)
+    if negatives is None:
+        negatives = usual_negatives(dataset.num_items)
+    config = bench_config(shape, dim, batch_size, negatives)
     windows = bench_windows(dataset, config)
     tokens = _tokens(windows)
     ours = time_ours(dataset, config, placement, tokens)
@@ -82,6 +89,7 @@ def bench_training(
         "batch_size": batch_size,
         "max_length": MAX_LENGTH[shape],
         "items": dataset.num_items,
+        "negatives": negatives,
         "average_tokens": round(tokens, 2),
         **vars(ours),
         "share_of_arithmetic_limit": _flops(windows, config, dataset.num_items)
@@ -99,13 +107,17 @@ def bench_training(
     return result
 
 
-def bench_config(shape: str, dim: int, batch_size: int) -> RunConfig:
+def bench_config(shape: str, dim: int, batch_size: int, negatives: int = 0) -> RunConfig:
     """The paper's settings: two layers, a head for each 32 of the width, its N and ρ."""
     return make_config(
         "bert4rec",
         {
             "model": {"dim": dim, "heads": max(1, dim // 32), "max_length": MAX_LENGTH[shape]},
-            "objective": {"mask_probability": MASK_PROBABILITY[shape], "prefix_share": 0.0},
+            "objective": {
+                "mask_probability": MASK_PROBABILITY[shape],
+                "prefix_share": 0.0,
+                "negatives": negatives,
+            },
             "training": {"batch_size": batch_size, "steps": 1_000_000},
         },
     )
@@ -354,7 +366,7 @@ def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
     last_layer = (
         length * 2 * size.dim**2 + masked * (inner - 2 * size.dim**2) + 2 * masked * length * size.dim
     )
-    output = masked * (size.dim**2 + size.dim * num_items)
+    output = masked * (size.dim**2 + size.dim * (cloze.negatives or num_items))
     return float(6 * np.mean(full_layers + last_layer + output))
 
 

@@ -1,7 +1,8 @@
 """Runs: train a model, compare several, load one to recommend."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,12 @@ from bert4rec.data.splits import Part, SplitSpec
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.protocol import Protocol
 from bert4rec.extras import require_torch
+from bert4rec.machine import is_restarted, num_ranks
 from bert4rec.settings.checks import checked_minutes, checked_seed
 
 if TYPE_CHECKING:
     from bert4rec.api.comparison import Comparison, Systems
+    from bert4rec.distributed.crew import Crew
     from bert4rec.recommend.recommender import Recommender
     from bert4rec.training.plan import Refit
     from bert4rec.training.reporting.watch import Callback, Listener, Track
@@ -51,6 +54,9 @@ def train(
     Ctrl-C stops training after the current step, and so does `callback`: a checkpoint is written to `folder`, and
     `bert4rec.training.loop.Interrupted`, a KeyboardInterrupt, is raised. Continue with the same call and
     `resume=True`. A second Ctrl-C stops at once; the last checkpoint, at most some minutes old, is kept.
+
+    In a script that `torchrun` starts several times, all processes train together. Only the first comes back from
+    here; the others end.
 
     Parameters
     ----------
@@ -115,88 +121,122 @@ def train(
     began = time.perf_counter()
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
-    # What can be refused without torch is refused first: loading it takes seconds.
-    from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run
+    asked = {
+        "model": model,
+        "preset": preset,
+        "config": Path(config) if config else None,
+        "settings": settings if settings is None or isinstance(settings, Mapping) else tuple(settings),
+        "seed": seed,
+        "split": split,
+        "refit": refit,
+        "test": test,
+        "select_by": select_by,
+        "minutes": minutes,
+        "resume": resume,
+    }
+    with _together(dataset, device, asked, compile_step=compile) as (crew, own_device):
+        if folder is not None and (crew.is_restarted if crew else is_restarted()):
+            resume, overwrite = True, False  # torchrun has started again after a failure.
+        # What can be refused without torch is refused first: loading it takes seconds.
+        from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run
 
-    opened, told = open_dataset(dataset), ""
-    if resume and folder is None:
-        raise UsageError("`folder` is required with `resume=True`.")
-    if resume and overwrite:
-        raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
-    if resume and is_begun(Path(folder or "")):
-        assert folder is not None
-        plan = Plan.load(Path(folder))
-        plan.refuse_changes(
-            model=model,
-            preset=preset,
-            config=config,
-            settings=settings,
-            seed=seed,
-            split=split,
-            refit=refit,
-            test=test,
-            select_by=select_by,
-        )
-        plan.check_dataset(opened)
-        # It may have moved since.
-        plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
-    else:
-        from bert4rec.settings.config import GivenSettings
-        from bert4rec.settings.defaults import DataFacts
-        from bert4rec.settings.sections import DEFAULT_MODEL
+        opened, told = open_dataset(dataset), ""
+        if resume and folder is None:
+            raise UsageError("`folder` is required with `resume=True`.")
+        if resume and overwrite:
+            raise UsageError("`resume=True` and `overwrite=True` cannot be used together.")
+        if resume and is_begun(Path(folder or "")):
+            assert folder is not None
+            plan = Plan.load(Path(folder))
+            plan.refuse_changes(
+                model=model,
+                preset=preset,
+                config=config,
+                settings=settings,
+                seed=seed,
+                split=split,
+                refit=refit,
+                test=test,
+                select_by=select_by,
+            )
+            plan.check_dataset(opened)
+            # It may have moved since.
+            plan = replace(plan, dataset=str(opened.path.absolute()) if opened.path else "")
+        else:
+            from bert4rec.settings.config import GivenSettings
+            from bert4rec.settings.defaults import DataFacts
+            from bert4rec.settings.sections import DEFAULT_MODEL
 
-        model, seed = model or DEFAULT_MODEL, checked_seed(seed)
-        given, facts = GivenSettings.read(model, preset, settings or (), config), DataFacts.of(opened)
-        chosen = given.complete(facts)
-        if folder is not None and not resume:
-            refuse_run(Path(folder), overwrite=overwrite)
-        plan = Plan.for_dataset(
+            model, seed = model or DEFAULT_MODEL, checked_seed(seed)
+            given, facts = GivenSettings.read(model, preset, settings or (), config), DataFacts.of(opened)
+            chosen = given.complete(facts)
+            if folder is not None and not resume:
+                refuse_run(Path(folder), overwrite=overwrite)
+            plan = Plan.for_dataset(
+                opened,
+                model,
+                chosen,
+                preset=preset,
+                seed=seed,
+                split=split,
+                refit=True if refit is None else refit,
+                test=test is not False,
+                select_by=select_by,
+            )
+            if chosen.training:
+                from bert4rec.budget.time_plan import plan_minutes, usual_minutes
+                from bert4rec.training.device import place
+
+                placement = place(own_device)
+                limit = usual_minutes(given, placement) if minutes is None else minutes
+                if limit is not None:
+                    plan, told = plan_minutes(
+                        limit,
+                        plan,
+                        given,
+                        opened,
+                        placement,
+                        compile_step=compile,
+                        began=began,
+                        is_asked=minutes is not None,
+                    )
+        from bert4rec.training.launch import launch
+
+        return launch(
             opened,
-            model,
-            chosen,
-            preset=preset,
-            seed=seed,
-            split=split,
-            refit=True if refit is None else refit,
-            test=test is not False,
-            select_by=select_by,
+            folder,
+            plan,
+            device=own_device,
+            compile_step=compile,
+            resume=resume,
+            overwrite=overwrite,
+            results=results,
+            track=track,
+            progress=progress,
+            callback=callback,
+            listener=listener,
+            should_stop=should_stop,
+            began=began,
+            told=told,
+            crew=crew,
         )
-        if chosen.training:
-            from bert4rec.budget.time_plan import plan_minutes, usual_minutes
-            from bert4rec.training.device import place
 
-            placement = place(device)
-            limit = usual_minutes(given, placement) if minutes is None else minutes
-            if limit is not None:
-                plan, told = plan_minutes(
-                    limit,
-                    plan,
-                    given,
-                    opened,
-                    placement,
-                    compile_step=compile,
-                    began=began,
-                    is_asked=minutes is not None,
-                )
-    from bert4rec.training.launch import launch
 
-    return launch(
-        opened,
-        folder,
-        plan,
-        device=device,
-        compile_step=compile,
-        resume=resume,
-        overwrite=overwrite,
-        results=results,
-        track=track,
-        progress=progress,
-        callback=callback,
-        listener=listener,
-        should_stop=should_stop,
-        began=began,
-        told=told,
-    )
+@contextmanager
+def _together(
+    dataset: Dataset | str | Path, device: str, given: Mapping[str, object], *, compile_step: bool
+) -> "Iterator[tuple[Crew | None, str]]":
+    """The processes that torchrun has started to train together, if it has, and the device of this one.
+
+    Only the first of them comes out of here.
+    """
+    if num_ranks() == 1:
+        yield None, device
+        return
+    from bert4rec.training.launch import join
+
+    with join(dataset, device, given, compile_step=compile_step) as joined:
+        yield joined
 
 
 def load(

@@ -18,6 +18,7 @@ def train(
     dim: int = 64,
     batch_size: int = 256,
     items: int | None = None,
+    negatives: int | None = None,
     device: str = "auto",
     plain: bool = True,
     peer: Literal["hf"] | None = None,
@@ -35,6 +36,9 @@ def train(
         Sequences in each step.
     items
         A larger number of items, such as 1000000.
+    negatives
+        Items that targets are compared with in a sampled softmax; 0 compares with all items, the exact softmax. By
+        default whichever a catalogue of this size gets: the exact one up to a million items.
     device
         auto, cpu, cuda, cuda:1 or mps.
     plain
@@ -58,6 +62,7 @@ def train(
         dim=dim,
         batch_size=batch_size,
         num_items=items,
+        negatives=negatives,
         plain=plain,
         peer=peer,
     )
@@ -65,7 +70,10 @@ def train(
     if json:
         print_json(found)
         return
+    softmax = f"sampled, {found['negatives']:,} negatives" if found["negatives"] else "exact"
     rows = [
+        ("items", f"{found['items']:,}"),
+        ("softmax", softmax),
         ("samples/s", f"{found['samples_per_second']:,.0f}"),
         ("tokens/s", f"{found['tokens_per_second']:,.0f}"),
     ]

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bert4rec.cli.options import as_options
+from bert4rec.machine import local_ranks, num_ranks, rank
 from bert4rec.progress import Report, progress_bar
 
 results = Console(highlight=False, emoji=False)
@@ -23,6 +24,9 @@ for _console in (results, messages):
 
 def this_command() -> str:
     """How to call `bert4rec` here: by name if the shell finds it, otherwise as it was called."""
+    if num_ranks() > 1:
+        alone = "--standalone " if num_ranks() == local_ranks() else ""
+        return f"torchrun {alone}--nproc-per-node {local_ranks()} -m bert4rec"
     if shutil.which("bert4rec"):
         return "bert4rec"
     return "python -m bert4rec" if Path(sys.argv[0]).name == "__main__.py" else sys.argv[0]
@@ -35,7 +39,8 @@ def count(number: int, noun: str) -> str:
 
 def say(text: str) -> None:
     """Print a message of the library, its parameters as options."""
-    messages.print(escape(as_options(text)))
+    if not rank():  # Of several processes, the first one speaks.
+        messages.print(escape(as_options(text)))
 
 
 def warn(text: str) -> None:

@@ -80,9 +80,9 @@ def export_command(
 
 
 def _tell_recall(folder: Path) -> None:
-    from bert4rec.export.build_index import RECALL, K
+    from bert4rec.export.build_index import RECALL
     from bert4rec.recommend.onnx_engine import read_facts
-    from bert4rec.recommend.search.approximate import facts_of
+    from bert4rec.recommend.search.approximate import K, facts_of
 
     found = facts_of(read_facts(folder))
     assert found is not None

@@ -17,9 +17,9 @@ _SAME_NAME = frozenset(
     re.findall(
         r"\w+",
         "after all allow allow_host any_code api_key_file approximate before compile config data data_folder deny "
-        "device diversity drain drop_bad_rows drop_duplicates drop_repeats dry_run encoding exclude_seen force "
+        "device diversity drain drop_bad_rows drop_duplicates drop_repeats dry_run encoding engine exclude_seen force "
         "history host insecure int8 items jobs k k_core keep keep_runs like log_format log_requests log_user_ids "
-        "metric min_item_actions min_user_actions minutes model name negatives otel overwrite plot port preset "
+        "master metric min_item_actions min_user_actions minutes model name negatives otel overwrite plot port preset "
         "protocol quantised quick refit repeats results resume samples seed seeds select_by separator since split "
         "store targets test test_from threads time_format tls_cert tls_key track trials unix_socket "
         "valid_from verify watch where work workers",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from bert4rec.cli.console import say
-from bert4rec.machine import usable_cores
+from bert4rec.machine import local_ranks, num_ranks, usable_cores
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_STOP = 4.5
@@ -83,7 +83,8 @@ class StopSwitch:
             signal.signal(number, handler)
 
     def _press(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._pressed:
+        # torchrun passes on what a terminal has sent to all processes already: twice is no haste.
+        if self._pressed and num_ranks() == 1:
             raise KeyboardInterrupt
         self._pressed = True
 
@@ -99,6 +100,8 @@ def share_the_machine() -> None:
     runs there, all the others wait for it: two threads on two cores with one busy neighbour train at a fraction of the
     speed of one thread. `python -m benchmarks.busy` shows it.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() - 1)))
+    together = local_ranks()
+    threads = usable_cores() // together if together > 1 else usable_cores() - 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)

@@ -2,10 +2,10 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,9 +16,11 @@ from bert4rec.cli.process import loading
 from bert4rec.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from bert4rec.logs.columns import ColumnRequest
     from bert4rec.recommend.answers import Recommendation
     from bert4rec.recommend.bulk import Tally
     from bert4rec.recommend.catalogue import Catalogue, Id
+    from bert4rec.recommend.rules.rules import Rules
 
 MOST_HINTS = 3
 """How many unknown items get a hint at what was meant. More of them mean another catalogue, not a typing error."""
@@ -31,8 +33,8 @@ def recommend_command(
     *,
     history: str | None = None,
     user: str | None = None,
-    source: Annotated[Path | None, Parameter(name="--input")] = None,
-    output: Annotated[Path | None, Parameter(alias="-o")] = None,
+    source: Annotated[str | None, Parameter(name="--input")] = None,
+    output: Annotated[str | None, Parameter(alias="-o")] = None,
     k: Annotated[int, Parameter(alias="-k")] = 10,
     exclude_seen: bool | None = None,
     allow: str | None = None,
@@ -51,6 +53,8 @@ def recommend_command(
     quantised: bool = True,
     approximate: Flag = False,
     force: Flag = False,
+    engine: Literal["embedded", "spark"] = "embedded",
+    master: str | None = None,
     overwrite: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -70,9 +74,10 @@ def recommend_command(
         Id of a user of the dataset; the whole history in the dataset counts.
     source
         A file with a list of items for each user (Parquet, Feather, JSON Lines), a log as `prepare` reads it, or a
-        dataset folder.
+        dataset folder. With --engine spark: whatever Spark reads, a table or files in a lake.
     output
-        With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command continues.
+        With --input: the file to write, .parquet, .csv or .jsonl. If interrupted, the same command continues. With
+        --engine spark: the folder to write, of parts in the format that its name ends in, otherwise Parquet.
     k
         How many items to recommend, at most.
     exclude_seen
@@ -113,36 +118,66 @@ def recommend_command(
         and then one of the best items is not found.
     force
         Use an exported model even if it recommends the same to everybody.
+    engine
+        With --input: who computes. `embedded` is this process; `spark` answers the same on Apache Spark, with an
+        exported model.
+    master
+        With --engine spark: where, such as local[2], spark://HOST:7077 or yarn. [default: as Spark is configured,
+        otherwise this machine]
     overwrite
         Replace the output, or the parts of another request.
     json
         Print the recommendations as JSON.
     """
+    from bert4rec.logs.columns import ColumnRequest
     from bert4rec.recommend.rules.rules import Rules
     from bert4rec.recommend.rules.where import read_where
 
-    if sum(given is not None for given in (history, user, source)) != 1:
-        raise UsageError("One of --history, --user and --input is required.")
+    spark_options = (engine == "spark", master)
+    file_options = (
+        user_col,
+        item_col,
+        time_col,
+        time_format,
+        separator,
+        encoding,
+        overwrite or None,
+    )
+    _check_options(history, user, source, output, data, file_options, spark_options, json=json)
     Rules(k, diversity=diversity)  # before anything is loaded
-    if (source is None) != (output is None):
-        raise UsageError("--input requires --output." if output is None else "--output requires --input.")
-    if source is not None and json:
-        raise UsageError("--json requires --history or --user.")
-    file_options = (user_col, item_col, time_col, time_format, separator, encoding)
-    if source is None and (overwrite or any(said is not None for said in file_options)):
-        raise UsageError(
-            "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite "
-            "require --input."
+    if engine == "spark":
+        assert source is not None
+        assert output is not None
+        _refuse_for_spark(
+            device=device != "auto",
+            threads=threads != 1,
+            time_format=time_format is not None,
+            separator=separator is not None,
+            encoding=encoding is not None,
+            approximate=approximate,
         )
-    if user is None and data is not None:
-        raise UsageError("--data requires --user.")
+        rules = Rules(k, exclude_seen, _ids(allow), _ids(deny), None, diversity)
+        columns = ColumnRequest.of(user_col, item_col, time_col)
+        _recommend_on_spark(
+            model,
+            source,
+            output,
+            rules,
+            columns,
+            where,
+            master,
+            quantised=quantised,
+            force=force,
+            overwrite=overwrite,
+        )
+        return
     ready = partial(
         load, model, device=device, threads=threads, quantised=quantised, approximate=approximate, force=force
     )
     if source is not None and output is not None:
         from bert4rec.recommend.bulk import Request
 
-        Request(source, output).check_target(overwrite=overwrite)  # before anything is loaded
+        Request(Path(source), Path(output)).check_target(overwrite=overwrite)  # before anything is loaded
         try:
             with progress("Recommending", "users") as report:
                 with loading():
@@ -207,7 +242,85 @@ def recommend_command(
         _print(found, recommender.catalogue)
 
 
-def _print_tally(tally: "Tally", output: Path, catalogue: "Catalogue") -> None:
+def _check_options(
+    history: str | None,
+    user: str | None,
+    source: str | None,
+    output: str | None,
+    data: Path | None,
+    file_options: Sequence[object],
+    spark_options: tuple[bool, str | None],
+    *,
+    json: bool,
+) -> None:
+    """Refuse options that do not go together."""
+    if sum(given is not None for given in (history, user, source)) != 1:
+        raise UsageError("One of --history, --user and --input is required.")
+    if (source is None) != (output is None):
+        raise UsageError("--input requires --output." if output is None else "--output requires --input.")
+    if source is not None and json:
+        raise UsageError("--json requires --history or --user.")
+    if source is None and any(said is not None for said in file_options):
+        raise UsageError(
+            "--time-format, --separator, --encoding, --user-col, --item-col, --time-col and --overwrite "
+            "require --input."
+        )
+    if user is None and data is not None:
+        raise UsageError("--data requires --user.")
+    on_spark, master = spark_options
+    if on_spark and source is None:
+        raise UsageError("--engine spark requires --input and --output.")
+    if master is not None and not on_spark:
+        raise UsageError("--master requires --engine spark.")
+
+
+def _refuse_for_spark(**given: bool) -> None:
+    for name in (name for name, is_given in given.items() if is_given):
+        raise UsageError(
+            f"--{name.replace('_', '-')} is for one machine. Spark reads its tables by itself, and answers with one "
+            "thread for each of its tasks: leave it out, or leave out --engine."
+        )
+
+
+def _recommend_on_spark(
+    model: Path,
+    source: str,
+    output: str,
+    rules: "Rules",
+    columns: "ColumnRequest",
+    where: Sequence[str],
+    master: str | None,
+    *,
+    quantised: bool,
+    force: bool,
+    overwrite: bool,
+) -> None:
+    from bert4rec.recommend.rules.where import read_where
+    from bert4rec.spark.bulk_answers import check_target, open_model, recommend_table
+    from bert4rec.spark.session import open_session
+
+    with loading():
+        recommender = open_model(model, quantised=quantised, force=force)
+        rules.where = read_where(where, recommender.filters.attributes)
+        _, unknown = recommender.question((), rules)
+        spark = open_session(master)
+    check_target(spark, output, overwrite=overwrite)
+    tally = recommend_table(
+        source,
+        output,
+        model,
+        recommender,
+        rules,
+        columns,
+        spark=spark,
+        quantised=quantised,
+        overwrite=overwrite,
+    )
+    _say_if_too_many(rules.k, recommender.catalogue)
+    _print_tally(replace(tally, unknown_options=tuple(unknown)), output, recommender.catalogue)
+
+
+def _print_tally(tally: "Tally", output: str, catalogue: "Catalogue") -> None:
     _warn_of_unknown(tally.unknown_options, catalogue)
     if tally.resumed:
         say(f"{count(tally.resumed, 'user')} had been answered before.")

@@ -5,7 +5,7 @@ were read take more memory than a block does.
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 ACTIONS_AT_ONCE = 2**24
 """Bounds the memory, not the result."""
+INTERVALS = 2**16
+"""In which values are counted to find one of them."""
 
 
 def in_blocks(array: NDArray[Any], size: int | None = None) -> Iterator[NDArray[Any]]:
@@ -51,6 +53,31 @@ def forget_pages(array: NDArray[Any]) -> None:
         base = base.base
     if isinstance(base, mmap.mmap):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def count_true(values: NDArray[Any], is_counted: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> int:
+    """For how many values the answer is True."""
+    return sum(int(np.count_nonzero(is_counted(block))) for block in in_blocks(values))
+
+
+def nth_smallest(values: NDArray[np.int64], place: int) -> int:
+    """The value at this place, from 0, if all were sorted. Looks through them a few times and never holds them all."""
+    (low, high), left = first_and_last(values), len(values)
+    while left > ACTIONS_AT_ONCE and low < high:
+        # Values are counted in intervals of equal width, and the one that holds the place is looked at next.
+        width = -(-(high - low + 1) // INTERVALS)
+        counts = np.zeros(INTERVALS, np.int64)
+        for block in in_blocks(values):
+            inside = block[(block >= low) & (block <= high)]
+            counts += np.bincount((inside - low) // width, minlength=INTERVALS)
+        before = np.cumsum(counts) - counts
+        interval = int(np.searchsorted(before, place, side="right")) - 1
+        place, left = place - int(before[interval]), int(counts[interval])
+        low, high = low + interval * width, min(high, low + (interval + 1) * width - 1)
+    if low == high:
+        return low
+    found = np.concatenate([block[(block >= low) & (block <= high)] for block in in_blocks(values)])
+    return int(np.partition(found, place)[place])
 
 
 def first_and_last(times: NDArray[np.int64]) -> tuple[int, int]:

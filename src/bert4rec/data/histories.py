@@ -1,12 +1,13 @@
 """A batch of histories of different lengths, as views into one flat array."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.blocks import forget_pages, user_blocks
 from bert4rec.data.dataset import PADDING, Dataset
 
 _ROWS_AT_ONCE = 2**14
@@ -99,3 +100,17 @@ def histories_before(dataset: Dataset, users: NDArray[np.int64], positions: NDAr
 def training_histories(dataset: Dataset, end: NDArray[np.int64]) -> Histories:
     """Every user's actions up to `end`, one index a user, as `Split.training_end` gives it."""
     return Histories(np.asarray(dataset.sequences), dataset.offsets[:-1], end)
+
+
+def seen_before(
+    dataset: Dataset, end: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64] | None]]:
+    """Items and times of all actions before each user's `end`, in blocks."""
+    for users in user_blocks(dataset.offsets):
+        first, last = dataset.offsets[[users.start, users.stop]]
+        is_seen = np.arange(first, last) < np.repeat(end[users], dataset.lengths[users])
+        times = None if dataset.times is None else np.asarray(dataset.times[first:last])[is_seen]
+        yield np.asarray(dataset.sequences[first:last])[is_seen], times
+        forget_pages(dataset.sequences)
+        if dataset.times is not None:
+            forget_pages(dataset.times)

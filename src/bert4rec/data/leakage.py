@@ -4,8 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from bert4rec.data.blocks import count_true, first_and_last
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import seen_before
 from bert4rec.data.splits import Split, Targets
+from bert4rec.data.trained import is_item_seen
 from bert4rec.logs.times import format_moment, parse_moment
 
 FEW_USERS = 500
@@ -18,7 +21,7 @@ DAY = 86_400 * 1_000_000
 
 def split_warnings(dataset: Dataset, split: Split) -> list[str]:
     """One sentence for each way in which this split flatters or handicaps a model on this dataset."""
-    checks = [_duplicates, _no_real_times, _after_today, _repeated_targets]
+    checks = [_duplicates, _no_real_times, _after_today, _sampled_users, _repeated_targets]
     if len(split.test):
         checks += [_future_popularity, _items_only_in_test, _ties_across_cut]
     found = [check(dataset, split) for check in checks]
@@ -74,7 +77,7 @@ def _duplicates(dataset: Dataset, _split: Split) -> str | None:
 
 
 def _no_real_times(dataset: Dataset, _split: Split) -> str | None:
-    if dataset.times is None or dataset.times.max() >= DAY:
+    if dataset.times is None or first_and_last(dataset.times)[1] >= DAY:
         return None
     return (
         "All times lie on the first day of 1970: the time column may hold something else, or another unit. Choose the "
@@ -86,14 +89,25 @@ def _after_today(dataset: Dataset, _split: Split) -> str | None:
     if dataset.times is None:
         return None
     tomorrow = str(datetime.now(UTC).date() + timedelta(days=1))
-    late = int(np.count_nonzero(dataset.times >= parse_moment(tomorrow)))
+    limit = parse_moment(tomorrow)
+    late = count_true(dataset.times, lambda times: times >= limit)
     if not late:
         return None
     lie = "1 action lies" if late == 1 else f"{late:,} actions lie"
-    latest = format_moment(int(dataset.times.max()))
+    latest = format_moment(first_and_last(dataset.times)[1])
     return (
         f"{lie} after today (UTC), the latest is {latest}. Check the times, or leave such actions out: prepare with "
         f'`before="{tomorrow}"`.'
+    )
+
+
+def _sampled_users(_dataset: Dataset, split: Split) -> str | None:
+    if not split.test.not_asked:
+        return None
+    could = len(split.test) + split.test.left_out + split.test.not_asked
+    return (
+        f"Of {could:,} users who can be tested, {could - split.test.not_asked:,} are: they were drawn at random, once "
+        "and for all models. Intervals are as narrow as so many users make them."
     )
 
 
@@ -116,13 +130,14 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
     """Leave-one-out cuts every user at another moment, so training data lies after most test targets."""
     if dataset.times is None or split.kind != "leave-one-out":
         return None
-    times = np.asarray(dataset.times)
-    in_training = np.arange(len(times)) < np.repeat(split.test_cut, dataset.lengths)
-    training_times = np.sort(times[in_training])
-    later = 1 - np.searchsorted(training_times, times[split.test.positions], side="right") / len(
-        training_times
-    )
-    share = float(np.mean(later))
+    targets = np.sort(dataset.times[split.test.positions])
+    later = num_training = 0
+    for _, times in seen_before(dataset, split.test_cut):
+        assert times is not None
+        # In order, they are found much faster than at random.
+        later += int(np.searchsorted(targets, np.sort(times)).sum())
+        num_training += len(times)
+    share = later / (num_training * len(targets))
     if share < 0.01:
         return None
     return (
@@ -132,10 +147,8 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
 
 
 def _items_only_in_test(dataset: Dataset, split: Split) -> str | None:
-    seen = np.zeros(dataset.num_items + 1, bool)
-    positions = np.arange(dataset.num_actions)
-    seen[dataset.sequences[positions < np.repeat(split.test_cut, dataset.lengths)]] = True
-    unseen = int(np.count_nonzero(~seen[dataset.sequences[split.test.positions]]))
+    is_seen = is_item_seen(dataset, split.test_cut)
+    unseen = int(np.count_nonzero(~is_seen[dataset.sequences[split.test.positions]]))
     if not unseen:
         return None
     share = unseen / len(split.test)

@@ -10,13 +10,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bert4rec.data.blocks import count_numbers
+from bert4rec.data.blocks import count_numbers, forget_pages
 from bert4rec.data.dataset import Repeats
 
 NegativeKind = Literal["popularity", "uniform"]
 
 _TABLE_CELLS = 2**28
 """Size of the table of taken items, in bytes. It decides who is drawn when: another value is another draw."""
+_USERS_TO_KEEP = 2**18
+"""Whose candidates stay in memory where they are drawn into a file."""
 _TRIES_PER_NEGATIVE = 50
 """Tries, on average, before a user who has seen nearly all popular items is served by the slow, sure way."""
 
@@ -65,6 +67,8 @@ def draw_negatives(
         block.taken[history_rows, history] = never_drawn[history]
         block.taken[rows[:, None], block.chosen] = never_drawn[block.chosen]
         negatives[first : first + len(rows)] = block.chosen
+        if first // _USERS_TO_KEEP != (first + len(rows)) // _USERS_TO_KEEP:
+            forget_pages(negatives)
     return negatives
 
 

@@ -119,8 +119,8 @@ def conclude(
 ) -> Dataset:
     """The last steps, which are the same whoever ordered the actions: the rule on repeats, candidates, the manifest.
 
-    Candidates are in memory, or in mapped files of `folder`. An impossible split is refused here: it must not replace an
-    older dataset.
+    Candidates are in memory, or in mapped files of `folder`. An impossible split is refused here: it must not replace
+    an older dataset.
     """
     sequences, num_items = ordered.sequences, len(ordered.tables["items"])
     counts = {"users": len(ordered.offsets) - 1, "items": num_items, "actions": len(sequences)}

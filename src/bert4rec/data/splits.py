@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from bert4rec.data.blocks import count_true, first_and_last, forget_pages, nth_smallest, user_blocks
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories, histories_before
 from bert4rec.errors import DataError, UsageError, one_of
@@ -24,6 +25,8 @@ from bert4rec.logs.times import format_moment, parse_moment
 Part = Literal["valid", "test"]
 PARTS: tuple[Part, ...] = get_args(Part)
 SplitKind = Literal["leave-one-out", "time"]
+MOST_USERS = 2**19
+"""Who are asked about. A hit rate of one half is then known to one part in a thousand, and more would take hours."""
 TargetKind = Literal["next", "all"]
 """What is asked about a user: the next item, or all items of a part of a `time` split."""
 
@@ -62,6 +65,8 @@ class Targets:
     """Index of each target into `Dataset.sequences`; the history is [offsets[user], position)."""
     left_out: int = 0
     """Users who are left out because their target repeats an item of their history."""
+    not_asked: int = 0
+    """Users who were not drawn, where there are more than anybody needs to ask."""
 
     def __len__(self) -> int:
         return len(self.users)
@@ -108,7 +113,7 @@ def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
     assert spec.test_from is not None
     test_from = _moment(dataset, spec.test_from)
     if spec.valid_from is None:
-        test_share = float(np.mean(_times(dataset) >= test_from))
+        test_share = count_true(_times(dataset), lambda times: times >= test_from) / dataset.num_actions
         return split_by_time(dataset, test_from, _moment_after(dataset, 1 - 2 * test_share))
     return split_by_time(dataset, test_from, _moment(dataset, spec.valid_from))
 
@@ -123,6 +128,8 @@ def all_targets(dataset: Dataset, split: Split, part: Part) -> TargetSets:
     begin = split.training_end(part)
     end = split.test_cut if part == "valid" else dataset.offsets[1:]
     users = np.flatnonzero((begin > dataset.offsets[:-1]) & (begin < end))
+    drawn, not_asked = _sample(users)
+    users = users[drawn]
     rows, items = Histories(np.asarray(dataset.sequences), begin[users], end[users]).flat()
     numbers = dataset.num_items + 1
     rows, items = np.divmod(np.unique(rows * numbers + items), numbers)
@@ -132,7 +139,7 @@ def all_targets(dataset: Dataset, split: Split, part: Part) -> TargetSets:
     kept, counts = np.unique(rows, return_counts=True)
     limits = np.cumsum([0, *counts])
     return TargetSets(
-        Targets(users[kept], begin[users[kept]], left_out=len(users) - len(kept)),
+        Targets(users[kept], begin[users[kept]], left_out=len(users) - len(kept), not_asked=not_asked),
         Histories(items.astype(np.int32), limits[:-1], limits[1:]),
     )
 
@@ -174,9 +181,7 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
     valid_users = np.flatnonzero((valid_cut > begin) & (valid_cut < test_cut))
     test_users = np.flatnonzero((test_cut > begin) & (test_cut < end))
     if not len(test_users):
-        first, last = (
-            format_moment(int(moment)) for moment in (_times(dataset).min(), _times(dataset).max())
-        )
+        first, last = map(format_moment, first_and_last(_times(dataset)))
         raise DataError(
             f"No user acts both before and after {format_moment(test_from)}. The log runs from {first} to {last}: "
             "choose a date between them with `test_from`."
@@ -191,18 +196,37 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
 
 
 def _targets(dataset: Dataset, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Targets:
-    """The targets of these users, without repeats if the dataset excludes them."""
+    """The targets of these users, without repeats if the dataset excludes them; of very many users, of a sample."""
+    drawn, not_asked = _sample(users)
+    users, positions = users[drawn], positions[drawn]
     if dataset.repeats == "keep" or dataset.manifest["counts"].get("repeats") == 0:
-        return Targets(users, positions)
+        return Targets(users, positions, not_asked=not_asked)
     is_repeat = histories_before(dataset, users, positions).contain(dataset.sequences[positions])
-    return Targets(users[~is_repeat], positions[~is_repeat], left_out=int(is_repeat.sum()))
+    return Targets(
+        users[~is_repeat], positions[~is_repeat], left_out=int(is_repeat.sum()), not_asked=not_asked
+    )
+
+
+def _sample(users: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
+    """Which of these users are asked, and how many are not: the same ones whenever it is called."""
+    if len(users) <= MOST_USERS:
+        return slice(None), 0
+    # The raw stream of PCG64 stays the same in all versions of NumPy; a user is drawn by a number of his own, so that
+    # validation and test ask nearly the same ones.
+    tickets = np.asarray(np.random.PCG64(0).random_raw(int(users[-1]) + 1))[users]
+    return np.sort(np.argpartition(tickets, MOST_USERS)[:MOST_USERS]), len(users) - MOST_USERS
 
 
 def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
     """Per user, the index of the first action at or after `moment`, or the user's end if there is none."""
-    earlier = np.concatenate([[0], np.cumsum(_times(dataset) < moment)])
-    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
-    return np.asarray(begin + (earlier[end] - earlier[begin]))
+    times, offsets = _times(dataset), dataset.offsets
+    found = np.empty(dataset.num_users, np.int64)
+    for users in user_blocks(offsets):
+        limits = offsets[users.start : users.stop + 1]
+        earlier = np.concatenate([[0], np.cumsum(times[limits[0] : limits[-1]] < moment)])
+        found[users] = limits[:-1] + np.diff(earlier[limits - limits[0]])
+        forget_pages(times)
+    return found
 
 
 def _times(dataset: Dataset) -> NDArray[np.int64]:
@@ -210,7 +234,7 @@ def _times(dataset: Dataset) -> NDArray[np.int64]:
         raise DataError(
             f'{dataset.where} has no times, so it cannot be split by time. Use `split="leave-one-out"`.'
         )
-    return np.asarray(dataset.times)
+    return dataset.times
 
 
 def _moment(dataset: Dataset, text: str) -> int:
@@ -223,4 +247,5 @@ def _moment(dataset: Dataset, text: str) -> int:
 
 
 def _moment_after(dataset: Dataset, share: float) -> int:
-    return int(np.quantile(_times(dataset), max(share, 0.0), method="higher"))
+    """As `np.quantile` finds it with the method "higher"."""
+    return nth_smallest(_times(dataset), int(np.ceil((dataset.num_actions - 1) * max(share, 0.0))))

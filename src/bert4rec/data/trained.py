@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
+from bert4rec.data.histories import seen_before
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,13 @@ class Trained:
         metrics: Mapping[str, float],
     ) -> "Trained":
         """What weights have seen that learned from each user's actions up to `end` (exclusive)."""
-        lengths, is_seen = end - dataset.offsets[:-1], _is_seen(dataset, end)
-        newest = None if dataset.times is None else int(np.asarray(dataset.times)[is_seen].max())
+        lengths = end - dataset.offsets[:-1]
+        latest = (times.max() for _, times in seen_before(dataset, end) if times is not None and len(times))
+        newest = max(latest, default=None)
         return cls(
             model=model,
             stage=stage,
-            until=None if newest is None else in_iso(newest),
+            until=None if newest is None else in_iso(int(newest)),
             actions=int(lengths.sum()),
             users=int(np.count_nonzero(lengths)),
             items=dataset.num_items - len(untrained_items(dataset, end)),
@@ -55,16 +57,18 @@ class Trained:
 
 def untrained_items(dataset: Dataset, end: NDArray[np.int64]) -> NDArray[np.int64]:
     """Numbers of the items that occur nowhere before `end`: whoever learned from that knows nothing about them."""
-    counts = np.bincount(dataset.sequences[_is_seen(dataset, end)], minlength=dataset.num_items + 1)
-    return np.flatnonzero(counts[1:] == 0) + 1
+    return np.flatnonzero(~is_item_seen(dataset, end)[1:]) + 1
+
+
+def is_item_seen(dataset: Dataset, end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """By item number: whether it occurs before each user's `end`."""
+    seen = np.zeros(dataset.num_items + 1, np.bool_)
+    for items, _ in seen_before(dataset, end):
+        seen[items] = True
+    return seen
 
 
 def in_iso(micros: int) -> str:
     """A moment in microseconds since 1970, exactly, as ISO 8601 in UTC."""
     seconds, rest = divmod(micros, 1_000_000)
     return datetime.fromtimestamp(seconds, tz=UTC).replace(microsecond=rest).isoformat()
-
-
-def _is_seen(dataset: Dataset, end: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each action lies before its user's end."""
-    return np.arange(dataset.num_actions) < np.repeat(end, dataset.lengths)

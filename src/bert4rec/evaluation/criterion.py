@@ -13,7 +13,7 @@ from bert4rec.data.splits import Split
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import Metrics, judge, judge_among_negatives, metrics_of
 from bert4rec.evaluation.metrics import metric_per_user, parse_metric
-from bert4rec.evaluation.protocol import PROTOCOLS, Ranks, Scores
+from bert4rec.evaluation.protocol import ONE_PROCESS, PROTOCOLS, Party, Ranks, Scores
 from bert4rec.evaluation.protocol import Protocol as RankingProtocol
 
 USUAL = "NDCG@10"
@@ -89,11 +89,16 @@ class Criterion:
         relative = np.mean([each / mean for each, mean in zip(values, means, strict=True)], axis=0)
         return np.asarray(prod(means) ** (1 / len(means)) * relative)
 
-    def judge(self, scorer: AnyScorer, dataset: Dataset, split: Split, device_type: str) -> float:
+    def judge(
+        self,
+        scorer: AnyScorer,
+        dataset: Dataset,
+        split: Split,
+        device_type: str,
+        party: Party = ONE_PROCESS,
+    ) -> float:
         """Its value on the validation items. Where sampled candidates are enough, only they are scored."""
-        names = [self.metric]
+        asked = scorer, dataset, split, "valid", device_type
         if self.under == "sampled":
-            return self.of(
-                {"sampled": judge_among_negatives(scorer, dataset, split, "valid", device_type, names)}
-            )
-        return self.of(metrics_of(judge(scorer, dataset, split, "valid", device_type), names))
+            return self.of({"sampled": judge_among_negatives(*asked, [self.metric], party=party)})
+        return self.of(metrics_of(judge(*asked, party=party), [self.metric]))

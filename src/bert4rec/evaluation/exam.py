@@ -15,7 +15,15 @@ from bert4rec.errors import UsageError
 from bert4rec.evaluation.judge import Metrics, Slices, judge, metrics_of, rows_per_batch, slices_of
 from bert4rec.evaluation.lists import TopLists, list_metrics
 from bert4rec.evaluation.metrics import metrics_at, summarise
-from bert4rec.evaluation.protocol import PROTOCOLS, Ranks, Scorer, Scores, rank_target_sets
+from bert4rec.evaluation.protocol import (
+    ONE_PROCESS,
+    PROTOCOLS,
+    Party,
+    Ranks,
+    Scorer,
+    Scores,
+    rank_target_sets,
+)
 from bert4rec.evaluation.slices import slice_by_activity
 from bert4rec.evaluation.yardsticks import CountingRanker
 from bert4rec.progress import Report
@@ -61,8 +69,17 @@ class Exam:
         """The users, and where their histories end."""
         return self.sets.asked if self.sets else self.split.targets(self.part)
 
-    def judge(self, scorer: Scorer, device_type: str = "cpu", report: Report | None = None) -> Judged:
-        """Ask a model, which computes on a device of this type, about every user; `report` hears how many are done."""
+    def judge(
+        self,
+        scorer: Scorer,
+        device_type: str = "cpu",
+        report: Report | None = None,
+        party: Party = ONE_PROCESS,
+    ) -> Judged:
+        """Ask a model, which computes on a device of this type, about every user; `report` hears how many are done.
+
+        A `party` of several processes divides the questions about next items.
+        """
         top = TopLists(self.dataset, self.cutoffs[-1])
 
         def watched(users: NDArray[np.int64], histories: Histories) -> Scores:
@@ -77,10 +94,11 @@ class Exam:
             ranks = None
         else:
             names = metrics_at(self.cutoffs)
-            ranks = judge(watched, self.dataset, self.split, self.part, device_type, self.candidates)
+            ranks = judge(watched, self.dataset, self.split, self.part, device_type, self.candidates, party)
             metrics = metrics_of(ranks, names)
             slices = slices_of(ranks, self.dataset, self.split, self.part, names)
-        return Judged(metrics, slices, list_metrics(top.lists(), self.cutoffs, self._item_counts), ranks)
+        lists = list_metrics(party.join_lists(top.lists()), self.cutoffs, self._item_counts)
+        return Judged(metrics, slices, lists, ranks)
 
     def judge_markov(self) -> Metrics:
         """How counting what follows the last item did. Next items are ranked without a score of every item."""

@@ -15,8 +15,10 @@ from bert4rec.data.splits import PARTS, Part, Split, TargetKind
 from bert4rec.errors import DataError, NotFoundError, one_of
 from bert4rec.evaluation.metrics import METRICS, summarise
 from bert4rec.evaluation.protocol import (
+    ONE_PROCESS,
     PROTOCOLS,
     CandidateScorer,
+    Party,
     Ranks,
     Scorer,
     rank_among_negatives,
@@ -147,6 +149,7 @@ def judge(
     part: Part,
     device_type: str = "cpu",
     candidates: NegativeKind = "popularity",
+    party: Party = ONE_PROCESS,
 ) -> Ranks:
     """The rank of every target of `part`, under both protocols."""
     return rank_targets(
@@ -155,6 +158,7 @@ def judge(
         split.targets(part),
         negatives=dataset.negatives(candidates),
         batch_size=rows_per_batch(dataset.num_items, device_type),
+        party=party,
     )
 
 
@@ -165,6 +169,7 @@ def judge_among_negatives(
     part: Part,
     device_type: str,
     metrics: Sequence[str] = METRICS,
+    party: Party = ONE_PROCESS,
 ) -> dict[str, float]:
     """Metrics under the paper's protocol alone, which is what validation uses while a model learns."""
     ranks = rank_among_negatives(
@@ -173,6 +178,7 @@ def judge_among_negatives(
         split.targets(part),
         negatives=dataset.negatives("popularity"),
         batch_size=ROWS_PER_BATCH[device_type],
+        party=party,
     )
     return summarise(ranks, metrics)
 

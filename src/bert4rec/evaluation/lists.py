@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.dataset import PADDING, Dataset
 from bert4rec.data.histories import Histories
-from bert4rec.evaluation.protocol import Scores
+from bert4rec.evaluation.protocol import Scores, in_chunks
 
 Lists = NDArray[np.int32]
 """[users, k]: item numbers, best first; filled up with 0 where fewer items are left."""
@@ -33,17 +33,28 @@ class TopLists:
         """Note the best items of some users by their scores and histories."""
         import torch
 
-        allowed = torch.as_tensor(scores).clone()
-        allowed[:, PADDING] = -torch.inf
-        if self._excludes:
-            rows, items = histories.flat()
-            allowed[rows, items.astype(np.int64)] = -torch.inf
-        best = allowed.topk(self._k)
-        self._parts.append(best.indices.where(best.values > -torch.inf, PADDING).int().cpu().numpy())
+        rows, items = histories.flat() if self._excludes else (np.empty(0, np.int64), np.empty(0, np.int64))
+        best, found = torch.empty(len(histories), 0), torch.empty(len(histories), 0, dtype=torch.int64)
+        chunks = in_chunks(scores)
+        for column in chunks.starts:
+            allowed = torch.as_tensor(chunks.columns_from(column)).clone()
+            if column == PADDING:
+                allowed[:, PADDING] = -torch.inf
+            is_here = (items >= column) & (items < column + allowed.shape[1])
+            allowed[rows[is_here], items[is_here].astype(np.int64) - column] = -torch.inf
+            top = allowed.topk(min(self._k, allowed.shape[1]))
+            # The best so far stand first, so that of equals those with lower numbers stay.
+            best, found = (
+                torch.cat([old.to(new), new], dim=1)
+                for old, new in ((best, top.values), (found, top.indices + column))
+            )
+            best, places = best.topk(min(self._k, best.shape[1]))
+            found = found.gather(1, places)
+        self._parts.append(found.where(best > -torch.inf, PADDING).int().cpu().numpy())
 
     def lists(self) -> Lists:
         """What was noted, in the order in which it was."""
-        return np.concatenate(self._parts)
+        return np.concatenate([np.empty((0, self._k), np.int32), *self._parts])
 
 
 def list_metrics(lists: Lists, cutoffs: Sequence[int], item_counts: NDArray[np.int64]) -> dict[str, float]:

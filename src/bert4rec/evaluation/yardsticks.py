@@ -2,7 +2,8 @@
 
 There are two yardsticks, both counted in the training part: the most popular items, and what most often came right
 after the last item of a history, a Markov chain of first order. Only what occurs is counted and compared, so a million
-items need no table of their pairs, and full ranking no score of every item.
+items need no table of their pairs, and full ranking no score of every item. Of more actions than fit into memory, those
+of a random sample of users are counted.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ USERS_AT_ONCE = 2**14
 """Whose items are paired up at a time: bounds the memory, not the result."""
 RIVALS_AT_ONCE = 2**22
 """That are compared with targets at a time; likewise."""
+MOST_COUNTED = 2**25
+"""Actions; of a larger log, as many users are drawn as have about so many, always the same ones."""
+MOST_RANKED = 2**16
+"""Targets of a log that is too large to be counted as a whole."""
 LEARNED = 1.5
 """What a model must reach in multiples of what popularity reaches, or it is likely to have learned nothing else."""
 FEWEST_USERS = 100
@@ -39,13 +44,18 @@ class Yardsticks:
 
     @classmethod
     def measure(cls, dataset: Dataset, split: Split, criterion: Criterion) -> "Yardsticks":
-        """Count and rank: a second for a million actions."""
+        """Count and rank: a second for a million actions, and not much more than ten for any number."""
+        end, asked = split.training_end("valid"), split.valid
+        if (
+            dataset.num_actions > MOST_COUNTED
+        ):  # The targets are in the order of users, so these are some of all.
+            every = -(-len(asked) // MOST_RANKED)
+            asked = Targets(asked.users[::every], asked.positions[::every])
 
         def value(ranker: CountingRanker) -> float:
-            ranks = {protocol: ranker.ranks(split.valid, protocol) for protocol in criterion.protocols}
+            ranks = {protocol: ranker.ranks(asked, protocol) for protocol in criterion.protocols}
             return criterion.of({name: summarise(found, [criterion.metric]) for name, found in ranks.items()})
 
-        end = split.training_end("valid")
         return cls(*(value(CountingRanker(dataset, end, pairs=pairs)) for pairs in (False, True)))
 
     def floor(self, users: int) -> float | None:
@@ -63,7 +73,7 @@ class CountingRanker:
 
     def __init__(self, dataset: Dataset, training_end: NDArray[np.int64], *, pairs: bool) -> None:
         """Count the training part, which ends at `training_end` for each user; without `pairs`, popularity alone."""
-        training = training_histories(dataset, training_end)
+        training = _sample(training_histories(dataset, training_end))
         self._dataset, self._stride = dataset, dataset.num_items + 1
         popularity = training.item_counts(dataset.num_items)
         # Below 1, which is what having followed once is worth.
@@ -146,3 +156,12 @@ class CountingRanker:
         """Which pairs begin with each of these."""
         begin, end = (np.searchsorted(self._keys, newest + first) for first in (0, self._stride))
         return Histories(np.arange(len(self._keys), dtype=np.int32), begin, end)
+
+
+def _sample(histories: Histories) -> Histories:
+    """All rows, or as many random ones as are counted."""
+    actions = int(histories.lengths.sum())
+    if actions <= MOST_COUNTED:
+        return histories
+    tickets = np.asarray(np.random.PCG64(0).random_raw(len(histories)))
+    return histories[np.flatnonzero(tickets < MOST_COUNTED / actions * 2.0**64)]

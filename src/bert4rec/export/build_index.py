@@ -16,11 +16,12 @@ from bert4rec.machine import usable_cores
 from bert4rec.recommend.engine import Numbers, by_rows
 from bert4rec.recommend.onnx_engine import OnnxEngine
 from bert4rec.recommend.rules.degenerate import sample_histories
-from bert4rec.recommend.search.approximate import LONGEST, OTHERS, ApproximateSearch, IndexFacts
+from bert4rec.recommend.search.approximate import LONGEST, OTHERS, ApproximateSearch, IndexFacts, K
 
 MANY_ITEMS = 500_000
 """From so many on, an index is worth its while."""
-RECALL, K = 0.98, 10
+RECALL = 0.98
+"""The share of the best items that an index should find."""
 HISTORIES = 1000
 _LONGEST_SHARE = 1 / 64
 """Of the items: those that are always read."""

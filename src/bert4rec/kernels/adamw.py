@@ -1,6 +1,7 @@
 """AdamW (Loshchilov and Hutter, 2019) with clipped gradients, in one pass over everything that is learned."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 from bert4rec.kernels.support import can_run, narrow_address
 from bert4rec.kernels.used_rows import LentRows, forget_rows, lent_rows
 
+Norm = Callable[[list[Tensor]], Tensor]
+"""How long the gradients of these parameters are together."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 MOMENTS = "exp_avg", "exp_avg_sq"
 ALIGNMENT = 16
@@ -19,17 +22,26 @@ class ClippedAdamW:
 
     Matrices and tables decay, biases and norms do not. The learning rate is read from `rate`. The state of a parameter
     is that of `torch.optim.AdamW`, which would do the same; but its first use imports a compiler, which takes seconds.
+    With a `norm` of its own, where parameters are parts of larger ones, kernels are left alone.
 
     Of a table whose rows were lent (`used_rows`), only these are updated, and so are their moments: a row that a step
     does not use keeps its content and its moments, and does not decay. The number of steps is one for all rows. That is
     the rule of `torch.optim.SparseAdam` and TensorFlow's LazyAdam.
     """
 
-    def __init__(self, model: nn.Module, rate: Tensor, *, weight_decay: float, clip_norm: float) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        rate: Tensor,
+        *,
+        weight_decay: float,
+        clip_norm: float,
+        norm: Norm | None = None,
+    ) -> None:
         self.parameters: list[Tensor] = list(model.parameters())
         self.state: dict[Tensor, dict[str, Tensor]] = {each: {} for each in self.parameters}
         self._rate, self._weight_decay, self._clip_norm = rate, weight_decay, clip_norm
-        self._kernels = _Kernels(rate)
+        self._kernels, self._norm = _Kernels(rate), norm
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -56,7 +68,11 @@ class ClippedAdamW:
     def has_kernels(self) -> bool:
         """Whether kernels can update all that has gradients."""
         learned = self._learned()
-        return bool(learned) and all(_suits(each) and _suits(each.grad) for each in learned)
+        return (
+            bool(learned)
+            and self._norm is None
+            and all(_suits(each) and _suits(each.grad) for each in learned)
+        )
 
     def _learned(self) -> list[Tensor]:
         """All that has a gradient: parameters, and rows that were lent by one."""
@@ -85,7 +101,7 @@ class ClippedAdamW:
             state |= {key: torch.zeros_like(parameter) for key in MOMENTS}
 
     def _step_by_torch(self, learned: list[Tensor]) -> None:
-        length = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])
+        length = (self._norm or gradient_norm)(learned)
         # torch divides by it on its way, so that nothing is clipped in a pass of its own.
         scale = (length.float() / self._clip_norm).clamp(min=1)
         torch._foreach_add_([self.state[each]["step"] for each in learned], 1)
@@ -142,6 +158,12 @@ class ClippedAdamW:
             epsilon=EPSILON,
             decay=self._weight_decay,
         )
+
+
+def gradient_norm(learned: list[Tensor]) -> Tensor:
+    """How long the gradients of these parameters are together."""
+    length: Tensor = nn.utils.get_total_norm([each.grad for each in learned if each.grad is not None])
+    return length
 
 
 class _Kernels:

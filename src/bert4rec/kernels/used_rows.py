@@ -38,12 +38,12 @@ class LentRows(NamedTuple):
         table.index_copy_(0, self.distinct.numbers, rows[self.distinct.writers])
 
 
-def distinct(numbers: Tensor) -> Distinct:
-    """Each of the numbers [N] once. On a GPU there is room for all of them; on a CPU for as many as there are."""
+def distinct(numbers: Tensor, *, fixed: bool) -> Distinct:
+    """Each of the numbers [N] once. With a `fixed` shape there is room for N of them, else for as many as there are."""
     ordered, order = numbers.long().sort()
     is_new = F.pad(ordered[1:] != ordered[:-1], (1, 0), value=True)
     count = is_new.sum()
-    size = len(numbers) if numbers.is_cuda else int(count)
+    size = len(numbers) if fixed else int(count)
     first = size - count
     place = is_new.cumsum(0) - 1 + first
     writers = torch.maximum(torch.arange(size, device=numbers.device), first)

@@ -17,7 +17,7 @@ from bert4rec.kernels.linear import Dense
 from bert4rec.kernels.split_heads import split_heads
 from bert4rec.models.attention import Layout, RecordingLayout
 from bert4rec.models.history_batch import HistoryBatch, PaddedHistories
-from bert4rec.models.model import SequenceEncoder
+from bert4rec.models.model import TiedEncoder
 from bert4rec.settings.networks import ModelConfig
 
 INITIAL_STD = 0.02
@@ -93,13 +93,12 @@ def initialise(model: nn.Module, generator: torch.Generator | None) -> None:
             nn.init.zeros_(parameter)
 
 
-class BERT4Rec(SequenceEncoder):
+class BERT4Rec(TiedEncoder):
     """Items are numbered 1 to V; 0 is padding and V + 1 is [mask]. Those two are never predicted."""
 
     causal = False
     can_be_exported = True
     has_kernels = True
-    item_parameter = "item_table.weight"
 
     def __init__(self, num_items: int, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -110,7 +109,7 @@ class BERT4Rec(SequenceEncoder):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.projection = Dense(config.dim, config.dim)
         self.projection_norm = Norm(config.dim)  # not in equation 7, but in the authors' code
-        self.item_bias = nn.Parameter(torch.zeros(num_items))
+        self.item_bias = nn.Parameter(torch.zeros(num_items))  # of equation 7
         initialise(self, generator)
 
     @property
@@ -142,10 +141,6 @@ class BERT4Rec(SequenceEncoder):
     def project(self, hidden: Tensor) -> Tensor:
         """The output layer (equation 7) up to the product with the shared item table."""
         return gelu_norm(hidden, self.projection, self.projection_norm)
-
-    def item_vectors(self) -> tuple[Tensor, Tensor]:
-        """The shared item table, that of the input, and the bias of equation 7."""
-        return self.item_table.weight, self.item_bias
 
     def attention(self, histories: HistoryBatch) -> Tensor:
         asked = histories.sequences(self.max_length, self.end_token, causal=False)

@@ -20,7 +20,7 @@ from bert4rec.kernels.linear import Dense
 from bert4rec.models.attention import Layout, RecordingLayout, RotaryLayout
 from bert4rec.models.bert4rec import Layer, Norm, initialise, through_layers
 from bert4rec.models.history_batch import HistoryBatch
-from bert4rec.models.model import Question, SequenceEncoder
+from bert4rec.models.model import Question, TiedEncoder
 from bert4rec.settings.networks import Ask, PlusConfig
 
 
@@ -38,13 +38,12 @@ class GatedLayer(Layer):
         return gated(x, self.widen)
 
 
-class BERT4RecPlus(SequenceEncoder):
+class BERT4RecPlus(TiedEncoder):
     """Items are numbered 1 to V; 0 is padding and V + 1 is [mask]. Those two are never predicted."""
 
     causal = False
     can_be_exported = True
     has_kernels = True
-    item_parameter = "item_table.weight"
     item_bias: Tensor
     """Zeros: there is no bias."""
     cos: Tensor
@@ -93,9 +92,6 @@ class BERT4RecPlus(SequenceEncoder):
         )
         rotary = RotaryLayout(layout, positions.expand_as(tokens), self.cos, self.sin)
         return through_layers(self.layers, x, rotary)
-
-    def item_vectors(self) -> tuple[Tensor, Tensor]:
-        return self.item_table.weight, self.item_bias
 
     def attention(self, histories: HistoryBatch) -> Tensor:
         """Where it is asked in both ways, the mean of the two."""

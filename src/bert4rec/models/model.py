@@ -112,10 +112,6 @@ class SequenceEncoder(SequentialModel):
     causal: ClassVar[bool] = True
     """Whether a state depends only on the token itself and what came before it."""
 
-    item_parameter: ClassVar[str | None] = None
-    """The parameter with a row for each token, where nothing else depends on what number an item has: so the model can
-    be run with a few rows in the place of all, see `with_rows`. None: it cannot."""
-
     max_length: int
     """The longest sequence it can read, `end_token` included. To be set by `__init__`."""
 
@@ -148,20 +144,6 @@ class SequenceEncoder(SequentialModel):
         """The queries at the tokens that `layout` wants."""
         return self.project(self.encode(tokens, positions, layout, dtype))
 
-    def with_rows(
-        self,
-        rows: Tensor,
-        tokens: Tensor,
-        positions: Tensor,
-        layout: Layout,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
-        """The same with a small table in the place of its item table; tokens are numbers of its rows."""
-        assert self.item_parameter, f"{type(self).__name__} needs its whole table"
-        given = tokens, positions, layout, dtype
-        queries: Tensor = torch.func.functional_call(self, {self.item_parameter: rows}, given)
-        return queries
-
     @property
     def questions(self) -> tuple[Question, ...]:
         """The ways it is asked what comes next; of several, the mean of their queries counts."""
@@ -187,13 +169,69 @@ class SequenceEncoder(SequentialModel):
         return histories.sequences(length, question.end_token, causal=question.causal)
 
 
+class TiedEncoder(SequenceEncoder):
+    """A sequence encoder with one table of items: tokens are looked up in it, and queries are compared with it.
+
+    Several processes can train it together (`bert4rec.distributed`), each with some of the items, and a step can do
+    with the rows that it uses. So `encode` takes from the table the rows of its tokens and nothing else.
+    """
+
+    num_items: int
+    item_table: nn.Embedding
+    """Row i is item i; row 0 is padding, and there is one row behind the items, for [mask]."""
+    item_bias: Tensor
+    """[V]: a parameter, or zeros where the model has none."""
+
+    def item_vectors(self) -> tuple[Tensor, Tensor]:
+        return self.item_table.weight, self.item_bias
+
+    def with_rows(
+        self,
+        rows: Tensor,
+        tokens: Tensor,
+        positions: Tensor,
+        layout: Layout,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        """The same with a small table in the place of its item table; tokens are numbers of its rows."""
+        given = tokens, positions, layout, dtype
+        queries: Tensor = torch.func.functional_call(self, {"item_table.weight": rows}, given)
+        return queries
+
+
+SCORES_AT_ONCE = {"cuda": 2**29, "mps": 2**26, "cpu": 2**26}
+"""Scores that are held at once, by kind of device: 2 GiB on a GPU, 256 MiB elsewhere."""
+
+
+class ChunkedScores:
+    """Scores [B, V + 1] of a catalogue that is too large for all of them to be held: some columns at a time.
+
+    Evaluation knows it as `ScoresInChunks`.
+    """
+
+    def __init__(self, model: SequentialModel, queries: Tensor, width: int) -> None:
+        table, bias = model.item_vectors()
+        self._queries, self._table = queries, table
+        self._bias = F.pad(bias, (1, 0), value=-torch.inf)
+        self.shape, self.width = (len(queries), len(self._bias)), width
+        self.starts = range(0, len(self._bias), width)
+
+    @torch.inference_mode()
+    def columns_from(self, start: int) -> Tensor:
+        bias = self._bias[start : start + self.width]
+        return torch.addmm(bias, self._queries, self._table[start : start + len(bias)].T)
+
+
 class ModelScorer(Protocol):
     """A model as evaluation wants it, both as a `Scorer` and as a `CandidateScorer`."""
 
     def __call__(
         self, users: NDArray[np.int64], histories: Histories, items: NDArray[np.int64] | None = None
     ) -> Tensor:
-        """Scores of all items, [users, items + 1] with padding first, or of `items` [users, K] alone."""
+        """Scores of all items, [users, items + 1] with padding first, or of `items` [users, K] alone.
+
+        Those of all items may be `ChunkedScores`, which only evaluation is told.
+        """
         ...
 
 
@@ -208,6 +246,10 @@ def make_scorer(model: SequentialModel, dtype: torch.dtype | None = None) -> Mod
         assert len(users) == len(histories)
         packed = PackedHistories(histories, device)
         queries = model.queries(packed, torch.as_tensor(users, device=device), dtype)
+        width = max(1, SCORES_AT_ONCE[device.type] // len(queries))
+        is_plain = type(model).scores is SequentialModel.scores
+        if items is None and is_plain and width < len(model.item_vectors()[1]):
+            return ChunkedScores(model, queries, width)  # type: ignore[return-value]
         return model.scores(queries, None if items is None else torch.as_tensor(items, device=device))
 
     return scores

@@ -13,16 +13,15 @@ from torch import Tensor, nn
 from bert4rec.kernels.embed import embed
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import Layer, Norm, initialise, through_layers
-from bert4rec.models.model import SequenceEncoder
+from bert4rec.models.model import TiedEncoder
 from bert4rec.settings.networks import ModelConfig
 
 
-class SASRec(SequenceEncoder):
+class SASRec(TiedEncoder):
     """Items are numbered 1 to V; 0 is padding."""
 
     can_be_exported = True
     has_kernels = True
-    item_parameter = "item_table.weight"
     item_bias: Tensor
     """Zeros: SASRec has no bias."""
 
@@ -52,6 +51,3 @@ class SASRec(SequenceEncoder):
             scale=self.config.dim**0.5,
         )
         return through_layers(self.layers, x, layout)
-
-    def item_vectors(self) -> tuple[Tensor, Tensor]:
-        return self.item_table.weight, self.item_bias

@@ -30,13 +30,16 @@ from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, find_files
 from bert4rec.progress import ProgressCallback, progress_bar
 from bert4rec.recommend.answers import Question, Recommendations, table_of
-from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of
+from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of, users_of_lists
 from bert4rec.recommend.catalogue import Id
-from bert4rec.recommend.engine import Numbers, Scores
+from bert4rec.recommend.engine import Numbers, Scores, Steady
+from bert4rec.recommend.onnx_engine import is_exact
 from bert4rec.recommend.ranker import NOTHING
 from bert4rec.recommend.rules.rules import Rules
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bert4rec.recommend.recommender import Recommender
 
 log = logging.getLogger("bert4rec")
@@ -89,7 +92,7 @@ class Request:
 
     def per_part(self, recommender: "Recommender") -> int:
         """How many users are answered at a time."""
-        return min(self.users_per_part, _most_users(recommender, self.rules.k))
+        return min(self.users_per_part, most_users(recommender, self.rules.k))
 
     def fingerprint(self, recommender: "Recommender") -> dict[str, Any]:
         """Everything that decides the content of the parts."""
@@ -102,6 +105,11 @@ class Request:
             "hints": vars(self.hints),
             "users_per_part": self.per_part(recommender),
             **self.rules.facts(),
+            **(
+                {}
+                if recommender.user_scorer or is_exact(recommender.ranker.engine)
+                else {"approximate": True}
+            ),
         }
 
 
@@ -135,7 +143,7 @@ def recommend_many(
     """What `Recommender.recommend_many` does. `question` has what all users have in common; its history is empty."""
     import polars as pl
 
-    per_part = min(USERS_PER_PART, _most_users(recommender, question.k))
+    per_part = min(USERS_PER_PART, most_users(recommender, question.k))
     parts: list[Users] = []
     tables: list[tuple[Numbers, Scores]] = []
     with (
@@ -179,7 +187,24 @@ def recommend_many(
     )
 
 
-def _most_users(recommender: "Recommender", k: int) -> int:
+def answer_lists(
+    recommender: "Recommender",
+    lists: "pl.DataFrame",
+    question: Question,
+    *,
+    leaves_out_seen: bool,
+    titles: bool,
+) -> "tuple[pl.DataFrame, Tally]":
+    """What `recommend_file` writes for users in a table with the columns `user` and `item`, and what became of them."""
+    users = users_of_lists(lists, recommender.catalogue)
+    numbers, scores = _top(recommender, users, question, leaves_out_seen=leaves_out_seen)
+    is_fallback = _fallbacks(recommender, users)
+    answers = table_of(users.ids, numbers, scores, is_fallback, recommender.catalogue, titles=titles)
+    return answers, Tally(len(users.ids), users.unknown, int(np.count_nonzero(is_fallback)))
+
+
+def most_users(recommender: "Recommender", k: int) -> int:
+    """How many users may be answered at a time, so that the answers fit into memory."""
     return max(1, ANSWERS_PER_PART // min(k, len(recommender.catalogue)))
 
 
@@ -199,9 +224,15 @@ def _top(
         excluded = excluded.followed_by(question.exclude)
     if recommender.user_scorer is not None and users.places is not None:
         return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.candidates)
-    ranker = recommender.ranker
+    ranker, count = recommender.ranker, len(histories)
+    if isinstance(ranker.engine, Steady):
+        rows = _enough_rows(histories, ranker.engine.enough)
+        histories, excluded = histories[rows], excluded[rows]
     if not ranker.is_about_few(question):
-        return ranker.top_rows(histories, excluded, question.k, question.subset, question.diversity)
+        numbers, scores = ranker.top_rows(
+            histories, excluded, question.k, question.subset, question.diversity
+        )
+        return numbers[:count], scores[:count]
     asked = [
         replace(question, history=history.flat()[1], exclude=left_out.flat()[1])
         for history, left_out in (
@@ -213,7 +244,14 @@ def _top(
     scores = np.full((len(asked), width), -np.inf, np.float32)
     for row, (best, best_scores) in enumerate(ranker.top(asked)):
         numbers[row, : len(best)], scores[row, : len(best)] = best, best_scores
-    return numbers, scores
+    return numbers[:count], scores[:count]
+
+
+def _enough_rows(histories: Histories, enough: int) -> NDArray[np.int64]:
+    """All rows, and some again, until enough of them are not empty: so no answer depends on how users are parted."""
+    rows, warm = np.arange(len(histories)), np.flatnonzero(histories.lengths)
+    missing = max(0, enough - len(warm)) if len(warm) else 0
+    return np.concatenate([rows, np.resize(warm, missing)])
 
 
 def recommend_file(

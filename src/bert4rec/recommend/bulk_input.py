@@ -224,9 +224,14 @@ def _read_lists(parts: Sequence[Part], catalogue: Catalogue, per_part: int) -> I
     empty = pl.DataFrame(schema={"user": types[choice.user], "item": types[choice.item]})
     rows = (frame for part in parts for frame in read_rows(part.file, part.choice, per_part))
     for frame in _of_equal_height((frame.select("user", "item") for frame in rows), per_part, empty):
-        lengths, items = _actions(frame["item"])
-        histories, whose, strangers = _without_unknown(lengths, catalogue.numbers_of_column(items))
-        yield Users(frame["user"], histories, whose, items.gather(strangers).to_list())
+        yield users_of_lists(frame, catalogue)
+
+
+def users_of_lists(frame: "pl.DataFrame", catalogue: Catalogue) -> Users:
+    """A user for each row of a table with the columns `user` and `item`, a list of items."""
+    lengths, items = _actions(frame["item"])
+    histories, whose, strangers = _without_unknown(lengths, catalogue.numbers_of_column(items))
+    return Users(frame["user"], histories, whose, items.gather(strangers).to_list())
 
 
 def _actions(lists: "pl.Series") -> "tuple[NDArray[np.int64], pl.Series]":

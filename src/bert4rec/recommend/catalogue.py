@@ -184,11 +184,10 @@ class Catalogue:
     def _unknown(self) -> frozenset[int]:
         return frozenset(self.untrained.tolist())
 
-    @cached_property
+    @property
     def known_numbers(self) -> NDArray[np.int32]:
         """Of all items that the model was trained on, the most popular first."""
-        numbers = self._number_or_0
-        return numbers[numbers > 0]
+        return np.delete(np.arange(1, len(self) + 1, dtype=np.int32), self.untrained - 1)
 
     @property
     def num_known(self) -> int:

@@ -1,7 +1,7 @@
 """What the recommender asks of a model, whatever computes it: torch on any device, or ONNX Runtime."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,11 +44,21 @@ class Engine(Protocol):
         ...
 
 
-def by_tokens(histories: Histories, tokens: int) -> Iterator[Histories]:
+@runtime_checkable
+class Steady(Protocol):
+    """An engine whose answer about one of many histories does not depend on the others, not even in the last bit."""
+
+    enough: int
+    """From how many histories on."""
+
+
+def by_tokens(histories: Histories, tokens: int, *, of_one_length: bool = False) -> Iterator[Histories]:
     """Cut histories, longest first, into pieces of at most so many items, or of one history."""
     lengths, first = histories.lengths, 0
     while first < len(histories):
         last = first + max(1, tokens // (int(lengths[first]) + 1))
+        if of_one_length:
+            last = first + int(np.searchsorted(-lengths[first:last], -lengths[first], side="right"))
         yield histories[first:last]
         first = last
 

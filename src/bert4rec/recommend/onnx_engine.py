@@ -27,7 +27,7 @@ from bert4rec.data.histories import Histories
 from bert4rec.data.trained import Trained
 from bert4rec.errors import DataError, UsageError
 from bert4rec.recommend.catalogue import Catalogue
-from bert4rec.recommend.engine import Numbers, Scores, by_rows, by_tokens
+from bert4rec.recommend.engine import Engine, Numbers, Scores, by_rows, by_tokens
 from bert4rec.recommend.names.texts import mapped
 from bert4rec.recommend.rules.subset import Subset
 from bert4rec.recommend.search.approximate import ApproximateSearch, facts_of
@@ -50,6 +50,8 @@ class OnnxEngine:
 
     With `approximate`, its index is searched, which it must have, and all items only where that finds too little.
     """
+
+    enough = 256
 
     def __init__(
         self,
@@ -94,7 +96,9 @@ class OnnxEngine:
         return other
 
     def queries(self, histories: Histories) -> NDArray[np.float32]:
-        return np.concatenate([self._encode(each) for each in by_tokens(histories, _TOKENS_AT_ONCE)])
+        # Sums over what a history is filled up with are 0, but taken in another order at another length.
+        pieces = by_tokens(histories, _TOKENS_AT_ONCE, of_one_length=len(histories) >= self.enough)
+        return np.concatenate([self._encode(each) for each in pieces])
 
     def top(
         self, histories: Histories, excluded: Histories, k: int, subset: Subset | None = None
@@ -104,11 +108,12 @@ class OnnxEngine:
         queries = self.queries(histories)
         rows_at_once = _ROWS_AT_LEAST * max(1, _SCORES_AT_ONCE // (_ROWS_AT_LEAST * len(self.bias)))
         rows_at_once = max(1, min(rows_at_once, _MOST_SCORES // len(self.bias)))
-        found = [
-            self._best(queries[rows], excluded[rows], k, subset)
-            for rows in by_rows(len(queries), rows_at_once)
-        ]
-        numbers, scores = map(np.concatenate, zip(*found, strict=True))
+        numbers = np.empty((len(queries), k), np.int32)
+        scores = np.empty((len(queries), k), np.float32)
+        for rows in by_rows(len(queries), rows_at_once):
+            # Few rows are computed otherwise, which the last bit shows: a short rest is answered with some before it.
+            some = slice(max(0, min(rows.start, len(queries) - _MANY_ROWS)), rows.stop)
+            numbers[some], scores[some] = self._best(queries[some], excluded[some], k, subset)
         return numbers, scores
 
     def _encode(self, histories: Histories) -> NDArray[np.float32]:
@@ -175,6 +180,11 @@ class OnnxEngine:
         asked = {"history": history[None].astype(np.int64)}
         weights: NDArray[np.float32] = self._attention.run(["attention"], asked)[0]
         return weights
+
+
+def is_exact(engine: Engine) -> bool:
+    """Whether it finds the best items for certain: not so with approximate search."""
+    return not isinstance(engine, OnnxEngine) or engine.is_exact
 
 
 def is_exported(folder: Path) -> bool:

@@ -19,8 +19,8 @@ from bert4rec.training.device import Placement
 _TOKENS_AT_ONCE = {"cpu": 2**12, "mps": 2**16, "cuda": 2**20}
 _ROWS_AT_ONCE = 32
 """On a processor: enough to make good use of each item's vector that is fetched, few enough for its caches."""
-_SCORES_AT_ONCE = 2**29
-"""On a GPU: what its memory holds with ease."""
+_SCORES_AT_ONCE = {"cpu": 2**26, "mps": 2**26, "cuda": 2**29}
+"""What memory holds with ease, however large the catalogue: 2 GiB on a GPU, 256 MiB elsewhere."""
 _BLOCK = 64
 """Items whose best score is looked at before their own."""
 
@@ -58,8 +58,9 @@ class TorchEngine:
         bias = self._bias if subset is None else self._in_blocks(torch.from_numpy(subset.bias(self.bias)))
         packed, struck = send(histories, excluded, self._placement.device)
         queries = self._queries(packed)
-        on_gpu = self._placement.device.type == "cuda"
-        rows_at_once = max(1, _SCORES_AT_ONCE // len(self._bias)) if on_gpu else _ROWS_AT_ONCE
+        kind = self._placement.device.type
+        fitting = max(1, _SCORES_AT_ONCE[kind] // len(self._bias))
+        rows_at_once = fitting if kind == "cuda" else min(_ROWS_AT_ONCE, fitting)
         found = [
             self._best(queries[rows], struck[rows], k, bias) for rows in by_rows(len(queries), rows_at_once)
         ]

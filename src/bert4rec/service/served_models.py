@@ -80,7 +80,10 @@ def warm(recommender: Recommender) -> None:
     some, longest = (np.ones(length, np.int32) for length in (1, recommender.max_history))
     nothing = np.empty(0, np.int32)
     recommender.catalogue.search("a")
-    recommender.similar(recommender.catalogue.known_id, 1)
+    if onnx_engine.is_exact(
+        recommender.ranker.engine
+    ):  # of millions of items, all vectors would be read, and stay in memory
+        recommender.similar(recommender.catalogue.known_id, 1)
     for histories in ([some], [longest], [longest] * MAX_BATCH):
         recommender.top([Question(history, 10, nothing) for history in histories])
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.stats import statistics
 from bert4rec.settings.objectives import Cloze, Joint, NextItem, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import SECTIONS, Sections
 
-MOST_ITEMS, NEGATIVES = 1_000_000, 8_192
+MOST_ITEMS, NEGATIVES = 1_000_000, 32_768
 """Targets are compared with all items up to so many; above, with so many that are drawn. A GPU takes longer for the
 softmax over a million items than for all the rest. The catalogue alone decides, and not the device: so results do not
 depend on where they were computed."""
@@ -37,13 +36,13 @@ class DataFacts:
 
     @classmethod
     def of(cls, dataset: Dataset) -> "DataFacts":
-        known = statistics(dataset)
+        lengths = dataset.lengths
         return cls(
-            users=known["users"],
-            actions=known["actions"],
-            mean_length=known["average_length"],
-            longest_length=known["longest_length"],
-            items=known["items"],
+            users=dataset.num_users,
+            actions=dataset.num_actions,
+            mean_length=round(float(lengths.mean()), 2),
+            longest_length=int(lengths.max()),
+            items=dataset.num_items,
         )
 
 
@@ -62,9 +61,13 @@ def default_settings(
     given, sections = given or {}, SECTIONS[model]
     found = of_joint_training(facts, given) if model == "bert4rec+" else by_size(sections, facts, given)
     if _can_draw(sections, given):
-        negatives = NEGATIVES if facts.items > MOST_ITEMS else 0
-        found["objective"] = {**found.get("objective", {}), "negatives": negatives}
+        found["objective"] = {**found.get("objective", {}), "negatives": usual_negatives(facts.items)}
     return found
+
+
+def usual_negatives(items: int) -> int:
+    """With how many items targets are compared in a catalogue of this size; 0 is all."""
+    return NEGATIVES if items > MOST_ITEMS else 0
 
 
 def _can_draw(sections: Sections, given: Mapping[str, Mapping[str, Any]]) -> bool:

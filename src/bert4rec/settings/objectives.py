@@ -76,8 +76,10 @@ class RunConfig:
         return {section: values for section, values in asdict(self).items() if values is not None}
 
     def as_recorded(self) -> dict[str, Any]:
-        """The same as lines of results and checkpoints know it: what all runs had before there was a choice is left out,
-        so that earlier ones are found."""
+        """The same as results and checkpoints know it: without what all runs had before there was a choice.
+
+        So those of earlier versions are found.
+        """
         recorded = self.as_dict()
         if recorded.get("objective", {}).get("negatives") == 0:
             del recorded["objective"]["negatives"]
@@ -99,7 +101,7 @@ class Cloze(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Where nobody says: 0 up to a million items, 8192 above."""
+    softmax). Where nobody says: 0 up to a million items, 32768 above."""
 
     @staticmethod
     def usual_learning_rate(width: int) -> float:
@@ -129,7 +131,7 @@ class Joint(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Where nobody says: 0 up to a million items, 8192 above."""
+    softmax). Where nobody says: 0 up to a million items, 32768 above."""
 
     def check_network(self, network: ModelSettings) -> None:
         """Refuse to ask in a way that is not learned."""
@@ -169,7 +171,7 @@ class NextItem(NextItemSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """With `cross-entropy`: items drawn for each batch, which targets are compared with (sampled softmax); 0 compares
-    with all items (exact softmax). Where nobody says: 0 up to a million items, 8192 above."""
+    with all items (exact softmax). Where nobody says: 0 up to a million items, 32768 above."""
 
     @property
     def softmax_negatives(self) -> int:

@@ -1,15 +1,15 @@
-"""What Spark says when something fails, in one sentence of ours."""
+"""What Spark says in pages when something fails, in one sentence of ours."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bert4rec.errors import DataError, NotFoundError
+from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of Spark into ours."""
+    """Turn errors of Spark, and of what runs on its executors, into ours."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -19,7 +19,16 @@ def explained() -> Iterator[None]:
         raise _explain(str(error)) from error
 
 
-def _explain(text: str) -> DataError | NotFoundError:
+def _explain(text: str) -> Bert4RecError:
+    if explanation := _about_input(text) or _about_executors(text):
+        return explanation
+    # The innermost cause says most.
+    causes = re.findall(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): (\S.*)$", text, re.MULTILINE)
+    reason = causes[-1] if causes else text.strip().splitlines()[0]
+    return DataError(f"Spark failed: {re.sub(r' SQLSTATE: .*', '', reason)[:300]}")
+
+
+def _about_input(text: str) -> Bert4RecError | None:
     if found := re.search(r"PATH_NOT_FOUND\] Path does not exist: (\S+?)\.? SQLSTATE", text):
         return NotFoundError(f"{found[1]} does not exist.")
     if found := re.search(
@@ -35,10 +44,20 @@ def _explain(text: str) -> DataError | NotFoundError:
         )
     if found := re.search(r"MALFORMED_RECORD_IN_PARSING\S* .*?: (.*)", text):
         return DataError(f"{_file(text)} has a line that is not a JSON object: {found[1][:80]}")
-    # The innermost cause says most.
-    causes = re.findall(r"^(?:Caused by: |: )?[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
-    reason = causes[-1] if causes else text.strip().splitlines()[0]
-    return DataError(f"Spark failed: {re.sub(r' SQLSTATE: .*', '', reason)[:300]}")
+    return None
+
+
+def _about_executors(text: str) -> Bert4RecError | None:
+    if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
+        return UsageError(
+            f"Spark's executors lack {missing[1]}: install bert4rec[spark,serve] in their Python, which PYSPARK_PYTHON "
+            "names."
+        )
+    if ours := re.search(r"bert4rec\.errors\.\w+: (.+)", text):
+        return DataError(ours[1])
+    if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", text, re.MULTILINE):
+        return DataError(raised[1])
+    return None
 
 
 def _file(text: str) -> str:

@@ -1,9 +1,10 @@
 """Training batches without padding, all of one fixed shape, made in bulk on the device.
 
-A *round* goes over all windows a whole number of times. It sorts its samples by size into as many strata as a
-batch has samples, shuffles each stratum, and gives every batch one sample of each: so all batches have nearly
-the same number of tokens, and a fixed shape (which a CUDA graph needs) wastes a percent or two. What is left
-over is filled with dead tokens: sequences of padding that nothing attends to and that carry no weight.
+A *round* goes over all windows a whole number of times, or over a part of them where they are very many. It sorts
+its samples by size into as many strata as a batch has samples, shuffles each stratum, and gives every batch one sample
+of each: so all batches have nearly the same number of tokens, and a fixed shape (which a CUDA graph needs) wastes a
+percent or two. What is left over is filled with dead tokens: sequences of padding that nothing attends to and that
+carry no weight.
 
 Everything is drawn from (seed, round, block): a batch depends on its step alone, so that a run can be resumed
 at any step.
@@ -20,10 +21,13 @@ from torch import Tensor
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import DataError
 from bert4rec.models.attention import PackedLayout
+from bert4rec.tasks.excerpts import Excerpt, Items, RoundExcerpts, Sequences
 from bert4rec.tasks.windows import Windows
 
 MIN_STEPS_A_ROUND = 64
 """Small data goes over its windows several times in a round, so that batches can still be even."""
+MOST_WINDOWS_A_ROUND = 2**21
+"""Of more, several rounds together go over all windows, so that to draw one takes a second."""
 ROUNDS_TRIED = 4
 """Rounds drawn in advance to see how large batches get."""
 
@@ -68,6 +72,10 @@ class PlacedTokens:
     """PADDING where a token is dead."""
     source: Tensor
     """Where in the flat sequences the token comes from; 0 where it is dead."""
+    at_hand: Tensor
+    """The flat sequences, or an excerpt of them: [all items]."""
+    place: Tensor
+    """Where in that the token comes from; 0 where it is dead."""
     is_alive: Tensor
     sequence: Tensor
     """The number of each token's sequence, counted through all K batches."""
@@ -193,7 +201,7 @@ class Batches:
 
     def __init__(
         self,
-        sequences: Tensor,
+        sequences: Sequences,
         windows: Windows,
         rule: TargetRule,
         *,
@@ -202,39 +210,69 @@ class Batches:
         seed: int,
         block_tokens: int = 1 << 21,
     ) -> None:
-        """`sequences` decides the device. `block_tokens` is about how many tokens are prepared at once."""
+        """Batches are made on the device of `sequences`; of about `block_tokens` tokens at once."""
         assert len(windows), "call refuse_empty first"
         self.sequences, self.rule, self.seed = sequences, rule, seed
         self.begin = torch.as_tensor(windows.begin, device=sequences.device)
         self.length = torch.as_tensor(windows.length, device=sequences.device)
         self.repeats = -(-MIN_STEPS_A_ROUND * batch_size // len(windows))
-        self.steps_per_round = len(windows) * self.repeats // batch_size
+        self.parts = max(1, len(windows) // max(MOST_WINDOWS_A_ROUND, MIN_STEPS_A_ROUND * batch_size))
+        self.steps_per_round = len(windows) * self.repeats // self.parts // batch_size
         self.shape = self._measure(batch_size, max_length)
-        self.block_steps = min(self.steps_per_round, max(1, block_tokens // self.shape.tokens))
+        # Negatives are drawn in bulk too, and may be many times the tokens.
+        most = max(self.shape.tokens, self.shape.negatives // 4)
+        self.block_steps = min(self.steps_per_round, max(1, block_tokens // most))
         self._round: tuple[int, SequenceSamples] | None = None
+        self._order: tuple[int, Tensor] | None = None
+        self._excerpts: RoundExcerpts | None = None
 
     def block(self, step: int) -> tuple[int, Tensor]:
         """The block that holds this step, and the step it begins with: int32 [steps, shape.width]."""
         number, within = divmod(step, self.steps_per_round)
         part = within // self.block_steps
         if self._round is None or self._round[0] != number:
-            self._round = number, self._draw_round(self.shape.samples, self._generator(number))
+            self._round = number, self._draw_round(self.shape.samples, self._generator(number), number)
+            self._excerpts = None
         first = part * self.block_steps
         samples = self._round[1][slice(first, first + self.block_steps)]
-        block = pack(self.sequences, samples, self.shape, self.rule, self._generator(number, part))
+        items = self._items_of_block(part, self._round[1])
+        block = pack(items, samples, self.shape, self.rule, self._generator(number, part))
         return number * self.steps_per_round + first, block
 
-    def _draw_round(self, batch_size: int, generator: torch.Generator) -> SequenceSamples:
-        """One round's samples [steps, batch size], the largest of each batch first."""
+    def _items_of_block(self, part: int, samples: SequenceSamples) -> Items:
+        if isinstance(self.sequences, Tensor):
+            return self.sequences
+        if self._excerpts is None:
+            self._excerpts = RoundExcerpts(self.sequences, samples.begin, samples.length, self.block_steps)
+        return self._excerpts.block(part)
+
+    def _draw_round(
+        self, batch_size: int, generator: torch.Generator, number: int | None = None
+    ) -> SequenceSamples:
+        """One round's samples [steps, batch size], the largest of each batch first. Without `number`, for a trial."""
         device, total = self.length.device, self.steps_per_round * batch_size
-        # What does not fill a last batch is left out, at random.
-        order = torch.randperm(len(self.length) * self.repeats, generator=generator, device=device)
-        window = order[:total] % len(self.length)
+        if self.parts == 1:
+            # What does not fill a last batch is left out, at random.
+            order = torch.randperm(len(self.length) * self.repeats, generator=generator, device=device)
+            window = order[:total] % len(self.length)
+        elif number is None:
+            window = torch.randint(len(self.length), (total,), generator=generator, device=device)
+        else:
+            window = self._some_windows(number, total)
         samples = self.rule.draw(self.begin[window], self.length[window], generator)
         size = samples.num_targets * (1 + self.length.max()) + samples.length
         strata = torch.argsort(size, descending=True, stable=True).view(batch_size, self.steps_per_round)
         shuffle = torch.rand(strata.shape, generator=generator, device=device).argsort(dim=1)
         return samples[strata.gather(1, shuffle).T]
+
+    def _some_windows(self, number: int, total: int) -> Tensor:
+        """Those of one round, where it takes as many rounds as there are parts to go over all windows, in any order."""
+        times_over, part = divmod(number, self.parts)
+        if self._order is None or self._order[0] != times_over:
+            generator = self._generator(-1, ROUNDS_TRIED + times_over)
+            order = torch.randperm(len(self.length), generator=generator, device=self.length.device)
+            self._order = times_over, order
+        return self._order[1][part * total : (part + 1) * total]
 
     def _measure(self, batch_size: int, max_length: int) -> BatchShape:
         """A shape that batches fill almost to the brim. Six standard deviations: in practice none overflows."""
@@ -269,7 +307,7 @@ def refuse_empty(num_samples: int, where: str) -> None:
 
 
 def pack(
-    sequences: Tensor,
+    sequences: Items,
     samples: SequenceSamples,
     shape: BatchShape,
     rule: TargetRule,
@@ -290,9 +328,16 @@ def pack(
     offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
     is_alive = sequence % lengths.shape[1] < shape.samples
     source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
+    if isinstance(sequences, Excerpt):
+        shift = F.pad(sequences.shift(samples.begin), (0, shape.dead)).flatten()[sequence]
+        at_hand, place = sequences.items, torch.where(is_alive, source + shift, 0)
+    else:
+        at_hand, place = sequences, source
     placed = PlacedTokens(
-        items=torch.where(is_alive, sequences[source], PADDING),
+        items=torch.where(is_alive, at_hand[place], PADDING),
         source=source,
+        at_hand=at_hand,
+        place=place,
         is_alive=is_alive,
         sequence=sequence,
         offset=offset,

@@ -42,11 +42,15 @@ class ClozeTask:
         self._batches = masked_batches(inputs, cloze, model.max_length, self._sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
+        self.has_exact_softmax = self._sampled is None
 
     @staticmethod
     def check(model: SequentialModel) -> None:
         """A model must see both sides of a masked item, and know the token [mask]."""
         check_masking(model, "ClozeTask")
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        return [(1.0, self._batches.shape.read_alive(batch))]
 
     def loss(self, batch: Tensor) -> Tensor:
         read = self._batches.shape.read_alive(batch)

@@ -6,6 +6,7 @@ next item gives a target at every action, so the network learns fast; predicting
 over-fitting and lets it use both sides. With a weight of 0 the second half is left out.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from bert4rec.models.attention import JoinedLayout, Layout
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import Joint, NextItem, ObjectiveSettings
+from bert4rec.tasks.batches import PackedBatch
 from bert4rec.tasks.cloze import check_masking, masked_batches
 from bert4rec.tasks.losses import shares, softmax_cross_entropy
 from bert4rec.tasks.next_item import followed_batches
@@ -47,6 +49,7 @@ class JointTask:
         self._widths = [half.shape.width for half in self._halves]
         self._blocks: list[Block] = [(0, torch.empty(0)) for _ in self._halves]
         self.width = sum(self._widths)
+        self.has_exact_softmax = self._sampled is None
 
     @staticmethod
     def check(model: SequentialModel) -> None:
@@ -63,20 +66,21 @@ class JointTask:
         end = min(first + len(rows) for first, rows in self._blocks)
         return begin, torch.cat([rows[begin - first : end - first] for first, rows in self._blocks], dim=1)
 
-    def loss(self, batch: Tensor) -> Tensor:
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
         rows = torch.split(batch, self._widths)
         halves = [half.shape.read_alive(row) for half, row in zip(self._halves, rows, strict=True)]
-        layout: Layout = halves[0].layout
-        if len(halves) == 2:
-            layout = JoinedLayout(halves[0].layout, halves[1].layout, num_tokens=len(halves[0].tokens))
+        return list(zip(self._weights, halves, strict=True))
+
+    def loss(self, batch: Tensor) -> Tensor:
+        parts = self.parts(batch)
+        halves = [half for _, half in parts]
         tokens = torch.cat([half.tokens for half in halves])
         positions = torch.cat([half.positions for half in halves])
+        layout = joined_layout(halves)
         # One softmax for both: the gradient of the item table, the largest there is, is made once.
         targets = torch.cat([half.targets for half in halves])
         dtype = self.dtype or self.model.item_vectors()[0].dtype
-        weights = torch.cat(
-            [weight * shares(half.targets, dtype) for weight, half in zip(self._weights, halves, strict=True)]
-        )
+        weights = torch.cat([weight * shares(half.targets, dtype) for weight, half in parts])
         if self._sampled:
             asked, negatives = (tokens, positions, layout), halves[0].negatives
             return self._sampled.loss(
@@ -84,3 +88,11 @@ class JointTask:
             )
         queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))
         return softmax_cross_entropy(queries, *self.model.item_vectors(), targets, weights=weights)
+
+
+def joined_layout(parts: Sequence[PackedBatch]) -> Layout:
+    """Of the tokens of one or two batches, one behind the other."""
+    if len(parts) == 1:
+        return parts[0].layout
+    first, second = parts
+    return JoinedLayout(first.layout, second.layout, num_tokens=len(first.tokens))

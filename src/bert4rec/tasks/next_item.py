@@ -15,10 +15,17 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import NextItem, NextItemSettings, ObjectiveSettings
 from bert4rec.tasks import ranking_losses
-from bert4rec.tasks.batches import Batches, BatchTargets, PlacedTokens, SequenceSamples, refuse_empty
+from bert4rec.tasks.batches import (
+    Batches,
+    BatchTargets,
+    PackedBatch,
+    PlacedTokens,
+    SequenceSamples,
+    refuse_empty,
+)
 from bert4rec.tasks.losses import softmax_cross_entropy
 from bert4rec.tasks.sampled_softmax import SampledSoftmax, softmax_for
-from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items, draw_wrong
 from bert4rec.tasks.task import TaskInputs, check_encoder
 from bert4rec.tasks.windows import Windows, cut_windows
 
@@ -37,11 +44,15 @@ class NextItemTask:
         self._batches = followed_batches(inputs, self.objective, model.max_length, self._sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
+        self.has_exact_softmax = self.objective.loss == "cross-entropy" and self._sampled is None
 
     @staticmethod
     def check(model: SequentialModel) -> None:
         """A model must not see what follows."""
         check_encoder(model, "NextItemTask", causal=True)
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        return [(1.0, self._batches.shape.read_alive(batch))]
 
     def loss(self, batch: Tensor) -> Tensor:
         read, model = self._batches.shape.read_alive(batch), self.model
@@ -61,24 +72,22 @@ def followed_batches(
     inputs: TaskInputs, objective: NextItemSettings, max_length: int, sampled: SampledSoftmax | None = None
 ) -> Batches:
     """Batches of the training part in which every action is followed by another."""
-    dataset, sequences = inputs.dataset, inputs.sequences()
+    dataset = inputs.dataset
     windows = cut_followed_windows(
         dataset.offsets[:-1], inputs.training_end, max_length=max_length, step_share=objective.window_step
     )
     refuse_empty(len(windows), dataset.where)
     return Batches(
-        sequences,
+        inputs.sequences(),
         windows,
-        NextItems(
-            sequences, SoftmaxNegatives(sampled) if sampled else _negatives(objective, inputs, sequences)
-        ),
+        NextItems(SoftmaxNegatives(sampled) if sampled else _negatives(objective, inputs)),
         max_length=max_length,
         batch_size=inputs.batch_size,
         seed=inputs.seed,
     )
 
 
-def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tensor) -> "Negatives":
+def _negatives(objective: NextItemSettings, inputs: TaskInputs) -> "Negatives":
     """What the chosen loss compares targets with."""
     if objective.loss == "cross-entropy":
         return NoNegatives()
@@ -86,8 +95,8 @@ def _negatives(objective: NextItemSettings, inputs: TaskInputs, sequences: Tenso
     user_of = np.repeat(np.arange(dataset.num_users), dataset.lengths)
     is_training = np.arange(dataset.num_actions) < inputs.training_end[user_of]
     actions = torch.from_numpy(np.flatnonzero(is_training)).to(inputs.device)
-    items = sequences[actions]
-    sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
+    items = inputs.all_sequences()[actions]
+    sampler = ItemSampler(count_items(items, dataset.num_items), exponent=objective.exponent)
     if objective.loss != "binary":
         return SharedNegatives(inputs.batch_size, sampler, objective.negatives)
     users = torch.from_numpy(user_of).to(inputs.device)
@@ -172,7 +181,6 @@ class SharedNegatives:
 class NextItems:
     """Every item is a target, and is predicted where the one before it stands."""
 
-    sequences: Tensor
     negatives: Negatives
     causal: bool = True
 
@@ -188,9 +196,7 @@ class NextItems:
     def choose(self, placed: PlacedTokens, generator: torch.Generator) -> BatchTargets:
         """At every token, the item that follows it."""
         # Windows end one action before the user's last, so there always is one.
-        targets = torch.where(
-            placed.is_alive, self.sequences[placed.source + placed.is_alive.long()], PADDING
-        )
+        targets = torch.where(placed.is_alive, placed.at_hand[placed.place + placed.is_alive.long()], PADDING)
         rows = torch.arange(placed.num_rows, device=targets.device).expand_as(targets)
         return BatchTargets(placed.items, rows, targets, self.negatives.draw(placed, targets, generator))
 

@@ -19,7 +19,7 @@ from bert4rec.models.model import SequentialModel
 from bert4rec.settings.objectives import ObjectiveSettings, PairSettings, Pairwise
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import refuse_empty
-from bert4rec.tasks.sampling import Chosen, ItemSampler, draw_wrong
+from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items, draw_wrong
 from bert4rec.tasks.task import TaskInputs
 
 BLOCK_NUMBERS = 1 << 20
@@ -106,7 +106,7 @@ class PairBatches:
         self._samples = torch.from_numpy(np.flatnonzero(is_sample)).to(device)
         training = torch.from_numpy(np.flatnonzero(is_training)).to(device)
         items = self.sequences[training]
-        self._sampler = ItemSampler(items, dataset.num_items, exponent=objective.exponent)
+        self._sampler = ItemSampler(count_items(items, dataset.num_items), exponent=objective.exponent)
         self._chosen = (
             Chosen(self.user_of[training], items, dataset.num_items) if dataset.repeats == "exclude" else None
         )

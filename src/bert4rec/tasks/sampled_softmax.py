@@ -13,16 +13,16 @@ Shapes: R rows, N negatives, C columns of logits, D numbers in a vector.
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
+from bert4rec.data.histories import training_histories
 from bert4rec.kernels.support import begin_gradient, is_eager, is_one
 from bert4rec.kernels.used_rows import distinct, lend_rows
 from bert4rec.models.attention import Layout
-from bert4rec.models.model import SequenceEncoder
+from bert4rec.models.model import SequenceEncoder, TiedEncoder
 from bert4rec.tasks.losses import MAX_LOGITS, add_product, shares, softmax_gradient_where_it_is
 from bert4rec.tasks.sampling import ItemSampler
 from bert4rec.tasks.task import TaskInputs
@@ -36,11 +36,10 @@ class SampledSoftmax:
 
     def __init__(self, inputs: TaskInputs, count: int) -> None:
         """`count` negatives a batch."""
-        dataset, sequences = inputs.dataset, inputs.sequences()
-        is_training = np.arange(dataset.num_actions) < np.repeat(inputs.training_end, dataset.lengths)
-        items = sequences[torch.from_numpy(is_training).to(sequences.device)]
         self.count = count
-        self._sampler = ItemSampler(items, dataset.num_items, exponent=EXPONENT, even_share=EVEN_SHARE)
+        chosen = training_histories(inputs.dataset, inputs.training_end).item_counts(inputs.dataset.num_items)
+        counts = torch.from_numpy(chosen[1:]).to(inputs.drawing_device)
+        self._sampler = ItemSampler(counts, exponent=EXPONENT, even_share=EVEN_SHARE)
         self._log_chances = self._sampler.log_chances(self.count).to(inputs.device)
 
     def draw(self, batches: int, generator: torch.Generator) -> Tensor:
@@ -64,11 +63,11 @@ class SampledSoftmax:
         # So a filler row, which has no weight, has an item, and one that is used anyway.
         candidates = torch.cat([targets, negatives])
         table, bias = model.item_vectors()
-        if model.item_parameter and is_eager():
-            used = distinct(torch.cat([tokens, candidates]))
+        if isinstance(model, TiedEncoder) and is_eager():
+            used = distinct(torch.cat([tokens, candidates]), fixed=tokens.is_cuda)
             table, places = lend_rows(table, used), used.places[len(tokens) :]
             queries = model.with_rows(table, used.places[: len(tokens)].int(), positions, layout, dtype)
-            of_bias = distinct(candidates - 1)
+            of_bias = distinct(candidates - 1, fixed=tokens.is_cuda)
             biases = lend_rows(bias, of_bias)[of_bias.places]
         else:
             queries, places = model(tokens, positions, layout, dtype), candidates

@@ -12,16 +12,16 @@ TRIES = 8
 class ItemSampler:
     """Draws item numbers with a probability that grows with their popularity in the training part."""
 
-    def __init__(self, items: Tensor, num_items: int, *, exponent: float, even_share: float = 0.0) -> None:
-        """`items` are all actions of the training part. Exponent 0 draws evenly, 1 as often as items are chosen.
+    def __init__(self, counts: Tensor, *, exponent: float, even_share: float = 0.0) -> None:
+        """`counts` [V] are how often items are chosen. Exponent 0 draws evenly, 1 as often as they are.
 
         An item that was never chosen is drawn only where all are equal (0 to the power of 0 is 1), or in the share of
         draws that is even.
         """
-        weights = torch.bincount(items, minlength=num_items + 1)[1:].double() ** exponent
+        weights = counts.double() ** exponent
         if even_share:
             weights *= (1 - even_share) / weights.sum()
-            weights += even_share / num_items
+            weights += even_share / len(counts)
         self._limits = weights.cumsum(0)
 
     def log_chances(self, draws: int) -> Tensor:
@@ -33,6 +33,11 @@ class ItemSampler:
         limits = self._limits
         place = torch.rand(size, generator=generator, device=limits.device, dtype=limits.dtype) * limits[-1]
         return 1 + torch.searchsorted(limits, place, right=True).clamp(max=len(limits) - 1)
+
+
+def count_items(items: Tensor, num_items: int) -> Tensor:
+    """[V] how often each item is among these."""
+    return torch.bincount(items, minlength=num_items + 1)[1:]
 
 
 class Chosen:

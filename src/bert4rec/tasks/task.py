@@ -5,7 +5,7 @@ users and items (`pairs`), and plain counting, which is here.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,8 +16,14 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.errors import UsageError
 from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import ObjectiveSettings, RunConfig
+from bert4rec.tasks.batches import PackedBatch
+from bert4rec.tasks.excerpts import MappedSequences, Sequences
 
 Settings = TypeVar("Settings", bound=ObjectiveSettings)
+SHARE_OF_CARD = 1 / 8
+"""Of a GPU's memory: what all actions may take. The rest is for weights, activations and batches."""
+BYTES_AT_HAND = 2**30
+"""Of all actions on a CPU: more may have to be read from the disk again and again, which no step should wait for."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +50,40 @@ class TaskInputs:
         assert self.config.training
         return self.config.training.batch_size
 
-    def sequences(self) -> Tensor:
-        """The items of all actions, user after user, where batches are drawn from them.
+    @property
+    def drawing_device(self) -> torch.device:
+        """Where batches are made: on the device, but for Apple's GPUs, which lack float64, which drawing needs."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
 
-        That is on the device, but for Apple's GPUs: they lack float64, which drawing needs.
+    def all_sequences(self) -> Tensor:
+        """The items of all actions, user after user, where batches are made of them."""
+        return _as_tensor(self.dataset.sequences).to(self.drawing_device)
+
+    def sequences(self) -> Sequences:
+        """The same, unless they would take more than a modest share of the memory there: then they stay where they are.
+
+        Batches are the same either way.
         """
-        device = "cpu" if self.device.type == "mps" else self.device
-        return torch.from_numpy(np.array(self.dataset.sequences)).to(device)
+        device, items = self.drawing_device, self.dataset.sequences
+        if items.nbytes <= _room(device):
+            return self.all_sequences()
+        return MappedSequences(items, device)
+
+
+def _room(device: torch.device) -> float:
+    """Bytes that all actions may take."""
+    if device.type == "cpu":
+        return BYTES_AT_HAND
+    return SHARE_OF_CARD * float(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _as_tensor(array: NDArray[np.int32]) -> Tensor:
+    """The same numbers without a copy. torch wants to be able to write: a memory map that is only read is opened anew,
+    so that what is written, which nothing is, would stay in the memory."""
+    if isinstance(array, np.memmap) and array.filename is not None and not array.flags.writeable:
+        anew: NDArray[np.int32] = np.memmap(array.filename, np.int32, "c", array.offset, array.shape)
+        return torch.from_numpy(anew)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 class Task(Protocol):
@@ -70,6 +103,20 @@ class Task(Protocol):
 
     def loss(self, batch: Tensor) -> Tensor:
         """The mean loss of one batch."""
+        ...
+
+
+@runtime_checkable
+class SoftmaxTask(Task, Protocol):
+    """A task whose loss is a softmax over all items at the wanted rows of packed batches: it can be divided."""
+
+    dtype: torch.dtype | None
+    """Of activations; None is that of the weights."""
+    has_exact_softmax: bool
+    """Whether that is so with these settings."""
+
+    def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
+        """What a batch consists of, and how much the mean loss of each part counts."""
         ...
 
 

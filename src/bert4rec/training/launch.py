@@ -1,28 +1,41 @@
 """Start a run as its caller wants it: where, who watches, what is kept beside it."""
 
 import shutil
+import signal
 import tempfile
+import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bert4rec import __version__
 from bert4rec.artefact import held, write_text
 from bert4rec.data.dataset import Dataset
-from bert4rec.errors import UsageError, one_of
+from bert4rec.data.splits import make_split
+from bert4rec.distributed.crew import ALONE, Crew
+from bert4rec.errors import Bert4RecError, UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.device import place
+from bert4rec.training.device import Placement, place
 from bert4rec.training.memory import what_fits
-from bert4rec.training.plan import Plan, clear_run
+from bert4rec.training.plan import Plan, clear_run, open_dataset
+from bert4rec.training.reporting.code_mark import code_checksum
+from bert4rec.training.reporting.forecast import Forecast
 from bert4rec.training.reporting.results import append_results
 from bert4rec.training.reporting.watch import TRACKERS, Callback, Listener, Track, Watch, make_tracker
 from bert4rec.training.run import Run
+from bert4rec.training.specs import MODELS
+from bert4rec.training.stages import StageTrainer
 from bert4rec.training.train import RESULT, RunContext, train
+
+if TYPE_CHECKING:
+    from bert4rec.distributed.ranks import Ranks
 
 
 class TemporaryFolder:
@@ -52,12 +65,15 @@ def launch(
     begun_by: Run | None = None,
     told: str = "",
     remedy: str = "",
+    crew: Crew | None = None,
 ) -> Run:
     """Train what `plan` asks for. The parameters are those of `bert4rec.train`.
 
     `began` is when the caller began, for the time that is reported. What `begun_by` has of the plan's stages is reused.
-    `told` is what there is to say about the plan, `remedy` what to try in the place of other settings.
+    `told` is what there is to say about the plan, `remedy` what to try in the place of other settings. `crew` are the
+    processes that train together, as `join` gives them.
     """
+    crew = crew or ALONE
     if track is not None:
         one_of("track", track, TRACKERS)
     placement = place(device)
@@ -95,9 +111,12 @@ def launch(
                 since,
                 is_announced=bool(told),
                 remedy=remedy,
+                crew=crew,
             )
             run, reason = None, ""
             try:
+                with crew.order("plan", plan=plan.as_dict()):
+                    pass
                 run = train(dataset, target, plan, context)
             except torch.OutOfMemoryError as error:  # Whose frames hold memory for as long as it is handled.
                 reason = str(error).partition("\n")[0]
@@ -106,6 +125,82 @@ def launch(
     if results:
         _add_to(Path(results), run)
     return replace(run, trained_on=dataset, keeper=keeper)
+
+
+@contextmanager
+def join(
+    dataset: Dataset | str | Path, device: str, given: Mapping[str, object], *, compile_step: bool
+) -> Iterator[tuple[Crew, str]]:
+    """With `torchrun`: the processes that train together, and the device of this one, for the first of them.
+
+    The others do their part in here and end. All must have the same data and be `given` the same parameters of `train`.
+    """
+    from bert4rec.distributed.ranks import device_of_rank, joined
+
+    with joined() as ranks:
+        error: Bert4RecError | None = None
+        facts: dict[str, str] = {}
+        try:
+            opened = open_dataset(dataset)
+            if opened.path:
+                opened.verify()
+            device = device_of_rank(device)
+            facts = {
+                "the version of bert4rec": f"{__version__} ({code_checksum()})",
+                "the version of torch": str(torch.__version__),
+                "the checksum of the dataset": opened.checksum,
+                "the checksum of the stored candidates": opened.candidates_checksum(),
+                "the device": torch.device(device).type,
+                **{f"`{name}`": _in_words(value) for name, value in given.items()},
+            }
+        except Bert4RecError as found:
+            error = found
+        try:
+            ranks.agree(facts, error)
+        except Bert4RecError as disagreement:
+            # The first one says it for all of them.
+            raise (disagreement if ranks.leads else SystemExit(0)) from disagreement
+        if ranks.leads:
+            yield ranks, device
+        else:
+            with _undisturbed():
+                follow(ranks, opened, place(device), compile_step=compile_step)
+            raise SystemExit(0)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Leave Ctrl-C and SIGTERM to the first process, which hears them, too, and says what is to be done."""
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(ranks: "Ranks", dataset: Dataset, placement: Placement, *, compile_step: bool = True) -> None:
+    """What all processes but the first do: their part of each training that it launches."""
+    _, given = next(ranks.orders(), ("", None))
+    while given is not None:
+        plan = Plan.from_dict(given["plan"])
+        unheard = Watch(
+            callback=None,
+            listener=None,
+            tracker=lambda *_: None,
+            should_stop=None,
+            progress=False,
+            metric=plan.select_by,
+        )
+        context = RunContext(placement, unheard, compile_step, crew=ranks)
+        split, spec = make_split(dataset, plan.split), MODELS[plan.model]
+        given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+
+
+def _in_words(value: object) -> str:
+    """A parameter as others have it, too: of a file, what is in it."""
+    return value.read_text(encoding="utf-8") if isinstance(value, Path) else str(value)
 
 
 def refit_run(

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bert4rec.distributed.crew import ALONE, Crew
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
 from bert4rec.kernels.support import find_gradients, has_triton, training_step
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
-from bert4rec.training.checkpoint import load_tensors, save_tensors
+from bert4rec.training.checkpoint import State, load_tensors, save_tensors
 from bert4rec.training.clock import Clock
 from bert4rec.training.optimizer import make_optimizer, schedule
 
@@ -101,12 +102,14 @@ class Loop:
         seed: int,
         compile_step: bool = False,
         progress: TrainingProgress | None = None,
+        crew: Crew = ALONE,
     ) -> None:
         """A training that begins; its `progress` may bring along what earlier attempts have left.
 
-        With `compile_step` the loss is compiled where that pays: on a GPU, and if the model has no kernels.
+        With `compile_step` the loss is compiled where that pays: on a GPU, and if the model has no kernels. A `crew` of
+        several processes has a loop each; that of the first one runs, the others take their steps when it does.
         """
-        self.task, self.config, self.device, self._seed = task, config, device, seed
+        self.task, self.config, self.device, self._seed, self._crew = task, config, device, seed, crew
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
@@ -118,8 +121,10 @@ class Loop:
         self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
-        self._optimizer = make_optimizer(task.model, config, self._rate[0])
-        self.is_compiled = compile_step and device.type == "cuda" and not task.model.has_kernels
+        self._optimizer = make_optimizer(task.model, config, self._rate[0], crew.norm_of(task))
+        # Steps of several processes wait for each other in between, so they are neither compiled nor recorded.
+        self._is_recorded = device.type == "cuda" and crew.is_alone
+        self.is_compiled = compile_step and self._is_recorded and not task.model.has_kernels
         self._loss = torch.compile(task.loss, dynamic=False) if self.is_compiled else task.loss
         self._graph: torch.cuda.CUDAGraph | None = None
         torch.manual_seed(seed)
@@ -149,7 +154,7 @@ class Loop:
                     break
                 if hooks.should_stop():
                     raise Interrupted
-                self._take_step()
+                self.take_step()
         except Interrupted:
             self._checkpoint(checkpoint, tag, clock)
             raise
@@ -180,7 +185,7 @@ class Loop:
     @property
     def is_warm(self) -> bool:
         """Whether steps take as long as they will: on a GPU, once they are compiled and recorded."""
-        return self.device.type != "cuda" or self._graph is not None
+        return not self._is_recorded or self._graph is not None
 
     def _is_mark_due(self, last_step: int) -> bool:
         step, history = self.progress.step, self.progress.history
@@ -191,7 +196,7 @@ class Loop:
         """Train until `last_step` and do nothing else."""
         self.task.model.train()
         while self.progress.step < last_step:
-            self._take_step()
+            self.take_step()
 
     def time_step(self, most: int) -> float:
         """Seconds of a step, from at most so many passes of the next batch, and without a trace in what comes out.
@@ -230,6 +235,12 @@ class Loop:
             raise DataError(f"{checkpoint} belongs to another run: its settings, data or stage differ.")
         if "progress" not in state:
             raise DataError(f"{checkpoint} holds weights alone; resuming needs a checkpoint.")
+        with self._crew.order("go_on"):
+            self.go_on(tensors, state)
+
+    def go_on(self, tensors: dict[str, Tensor], state: State) -> None:
+        """Take up what is in a checkpoint, which the first process has read."""
+        tensors, state = self._crew.dealt(tensors, state)
         self.progress = TrainingProgress(**state["progress"])
         self.best = {
             name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")
@@ -253,14 +264,19 @@ class Loop:
         if self.device.type == "cuda" and "rng.cuda" in tensors:  # It may have begun on the CPU.
             torch.cuda.set_rng_state(tensors["rng.cuda"], self.device)
 
+    def take_step(self) -> None:
+        with self._crew.order("take_step"):
+            self._take_step()
+
     def _take_step(self) -> None:
         ready = self._make_ready()
         if not self._steps_here:
             self._compile_kernels(ready)
-        if self.device.type == "cuda":
+        self._crew.seed_step(self._seed, self.progress.step)
+        if self._is_recorded:
             # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
             torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
-        if self.device.type == "cuda" and self._steps_here >= STEPS_BEFORE_CAPTURE:
+        if self._is_recorded and self._steps_here >= STEPS_BEFORE_CAPTURE:
             self._replay(ready)
         else:
             self._optimizer.zero_grad()
@@ -271,7 +287,7 @@ class Loop:
 
     def _compile_kernels(self, ready: _Ready) -> None:
         """All of a step at the same time: the first step would compile one after the other."""
-        if self.device.type == "cuda" and self.task.model.has_kernels and has_triton():
+        if self._is_recorded and self.task.model.has_kernels and has_triton():
             from bert4rec.kernels.gpu.launch_triton import compiling_ahead
 
             self._row.copy_(ready.rows[:1])
@@ -312,6 +328,7 @@ class Loop:
         with training_step():
             loss = self._loss(self._row[0])
             find_gradients(loss)
+            self._crew.share_gradients(self.task)
         return loss.detach()
 
     def _replay(self, ready: _Ready) -> None:
@@ -336,11 +353,21 @@ class Loop:
             if value > self.progress.best_value:
                 self.progress.best_value, self.progress.best_step = value, self.progress.step
                 self.progress.stale = 0
-                self.best = {name: tensor.clone() for name, tensor in self.task.model.state_dict().items()}
+                self.keep_best()
         entry["seconds"] = round(clock.seconds(), 3)
         self.progress.history.append(entry | hooks.facts())
         self._loss_sum.zero_()
         self._loss_steps = 0
+
+    def keep_best(self) -> None:
+        """Remember the weights as they are."""
+        with self._crew.order("keep_best"):
+            self.best = {name: tensor.clone() for name, tensor in self.task.model.state_dict().items()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The best ones, or the last where there was nothing to choose from, of all processes together."""
+        with self._crew.order("weights"):
+            return self._crew.collected(self.best or self.task.model.state_dict())
 
     def _mean_loss(self) -> float:
         """Since the last mark. Waits for the device."""
@@ -351,6 +378,12 @@ class Loop:
         if path is None:
             return
         began = time.perf_counter()
+        state = {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
+        save_tensors(path, self.collect(), state)
+        clock.note_checkpoint(began)
+
+    def collect(self) -> dict[str, Tensor]:
+        """The tensors of a checkpoint, of all processes together."""
         tensors = {"rng.cpu": torch.get_rng_state(), "loss_sum": self._loss_sum}
         if self.device.type == "cuda":
             tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -360,7 +393,5 @@ class Loop:
             tensors |= {
                 f"optimizer.{key}.{name}": kept for key, kept in self._optimizer.state[parameter].items()
             }
-        save_tensors(
-            path, tensors, {"tag": tag, "loss_steps": self._loss_steps, "progress": asdict(self.progress)}
-        )
-        clock.note_checkpoint(began)
+        with self._crew.order("collect"):
+            return self._crew.collected(tensors)

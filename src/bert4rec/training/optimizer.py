@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from bert4rec.kernels.adamw import ClippedAdamW
+from bert4rec.kernels.adamw import ClippedAdamW, Norm
 from bert4rec.settings.objectives import TrainingConfig
 
 
@@ -15,6 +15,8 @@ def schedule(config: TrainingConfig) -> Tensor:
     return torch.minimum(rise, fall).clamp(0, 1)
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig, rate: Tensor) -> ClippedAdamW:
-    """The optimiser of a training. Its learning rate is read from `rate`."""
-    return ClippedAdamW(model, rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm)
+def make_optimizer(
+    model: nn.Module, config: TrainingConfig, rate: Tensor, norm: Norm | None = None
+) -> ClippedAdamW:
+    """The optimiser of a training. Its learning rate is read from `rate`; `norm` is as in `ClippedAdamW`."""
+    return ClippedAdamW(model, rate, weight_decay=config.weight_decay, clip_norm=config.clip_norm, norm=norm)

@@ -2,20 +2,25 @@
 begun anew where it collapsed."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.histories import Histories
-from bert4rec.data.splits import Split
+from bert4rec.data.splits import Part, Split
+from bert4rec.distributed.crew import ALONE, Crew
+from bert4rec.errors import Bert4RecError
+from bert4rec.evaluation.exam import Exam, Judged
 from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.evaluation.yardsticks import Yardsticks
 from bert4rec.models.model import ModelScorer, make_scorer
@@ -31,6 +36,11 @@ from bert4rec.training.reporting.progress_log import ProgressLog
 from bert4rec.training.reporting.watch import Listener
 from bert4rec.training.specs import ModelSpec
 
+if TYPE_CHECKING:
+    from bert4rec.distributed.ranks import Ranks
+
+LISTED = (10,)
+"""How many items of each list count for what a result says of the lists."""
 MOST_RESTARTS = 2
 """How often a stage that collapses is begun anew, with half the learning rate each time."""
 
@@ -63,6 +73,8 @@ class RunContext:
     """Whether a stage that collapses is begun anew; otherwise `CollapsedError` is raised."""
     yardsticks: Yardsticks | None = None
     """What counting reaches, if the caller has counted already: it takes a while on a large log."""
+    crew: Crew = ALONE
+    """The processes that train together."""
     remedy: str = ""
     """What to try where a model is worth too little, if the caller lets nobody choose model and settings."""
 
@@ -90,7 +102,12 @@ class StageTrainer:
             device=placement.device,
             dtype=placement.dtype,
         )
-        return self.spec.make_task(inputs)
+        with self.crew.order("task", stage=stage):
+            return self.crew.divided(self.spec.make_task(inputs))
+
+    @property
+    def crew(self) -> Crew:
+        return self.around.crew
 
     def fit(self, task: Task, stage: Stage, steps: int, training: TrainingConfig) -> Loop:
         """Train a model. One that collapses is given up, and a fresh one is trained with half the learning rate."""
@@ -113,8 +130,16 @@ class StageTrainer:
             task = self.task(stage)
 
     def _loop(self, task: Task, training: TrainingConfig, progress: TrainingProgress) -> Loop:
-        device, is_compiled, seed = self.around.placement.device, self.around.compile_step, self.plan.seed
-        return Loop(task, training, device=device, seed=seed, compile_step=is_compiled, progress=progress)
+        with self.crew.order("loop", training=asdict(training), progress=asdict(progress)):
+            return Loop(
+                task,
+                training,
+                device=self.around.placement.device,
+                seed=self.plan.seed,
+                compile_step=self.around.compile_step,
+                progress=progress,
+                crew=self.crew,
+            )
 
     def scorer(self, task: Task) -> ModelScorer:
         """Checks before each batch whether to stop: a ranking may take minutes."""
@@ -129,10 +154,26 @@ class StageTrainer:
 
         return scores
 
-    def validate(self, scorer: ModelScorer) -> float:
+    def set_weights(self, task: Task, weights: Mapping[str, Tensor]) -> None:
+        """Let the model of every process have these, and be ready to be asked."""
+        with self.crew.order("set_weights"):
+            self.crew.set_weights(task.model, weights)
+            task.model.eval()
+
+    def validate(self, task: Task) -> float:
         """What the plan selects by, on the validation items."""
-        device = self.around.placement.device.type
-        return self.plan.criterion.judge(scorer, self.dataset, self.split, device)
+        device, model = self.around.placement.device.type, task.model
+        with self.crew.order("validate", way_to_ask=model.way_to_ask), self.crew.judging(model):
+            return self.plan.criterion.judge(
+                self.scorer(task), self.dataset, self.split, device, party=self.crew
+            )
+
+    def ask(self, task: Task, part: Part) -> Judged:
+        """All that is told of a model's answers about the items of a part."""
+        device, model = self.around.placement.device.type, task.model
+        exam = Exam(self.dataset, self.split, part, "next", "popularity", LISTED)
+        with self.crew.order("ask", part=part, way_to_ask=model.way_to_ask), self.crew.judging(model):
+            return exam.judge(self.scorer(task), device, party=self.crew)
 
     def _run(self, loop: Loop, stage: Stage, steps: int) -> None:
         self.around.listener.stage(stage, steps)
@@ -141,11 +182,14 @@ class StageTrainer:
         if checkpoint.exists() and not loop.progress.restarts:
             loop.resume(checkpoint, tag)
             self.around.listener.say(f"Resuming at step {loop.progress.step:,}.")
-        scorer = self.scorer(loop.task)
         reporter = StageReporter(loop, stage, steps, self.forecast, self.log, self.around.listener)
-        reporter.forecast_first(
-            self.dataset, self.split.valid, self.around.placement.dtype, is_told=not self.around.is_announced
-        )
+        if self.crew.is_alone:
+            reporter.forecast_first(
+                self.dataset,
+                self.split.valid,
+                self.around.placement.dtype,
+                is_told=not self.around.is_announced,
+            )
         # An experiment shows what becomes of its variant, whatever that is.
         may_restart = len(loop.progress.restarts) < MOST_RESTARTS and not self.plan.variant
         why_over = self._judge_of_collapse(stage, steps, loop.config)
@@ -155,7 +199,7 @@ class StageTrainer:
             left = self.forecast.seconds_left(stage, step, steps)
             self.around.listener.busy(f"validating at step {step}", left)
             try:
-                return self.validate(scorer)
+                return self.validate(loop.task)
             except DivergedError as error:
                 if may_restart:
                     raise CollapsedError("the model's scores are no longer numbers") from error
@@ -179,6 +223,48 @@ class StageTrainer:
         )
         loop.run(steps, hooks, checkpoint, tag)
         loop.task.model.eval()
+
+    def follow(self, ranks: "Ranks") -> dict[str, Any] | None:
+        """Do what the first process does, whenever it says so, until all is over or it has another plan, which is
+        returned."""
+        from bert4rec.distributed.ranks import DroppedError
+
+        tasks: list[Task] = []
+        loops: list[Loop] = []
+        for name, given in ranks.orders():
+            if name == "plan":
+                return given
+            if name == "task":
+                tasks, loops = [], []  # A GPU may not have room for both.
+                try:
+                    tasks = [self.task(given["stage"])]
+                except Bert4RecError as error:  # The first one has it, too, and says it.
+                    raise SystemExit(0) from error
+                continue
+            task = tasks[0]
+            if name == "loop":
+                loops = []
+                progress = TrainingProgress(**given["progress"])
+                loops = [self._loop(task, TrainingConfig(**given["training"]), progress)]
+                task.model.train()
+            elif name == "go_on":
+                loops[0].go_on({}, {})
+            elif name == "set_weights":
+                self.set_weights(task, {})
+            elif name in ("validate", "ask"):
+                task.model.eval()
+                task.model.way_to_ask = given["way_to_ask"]
+                with suppress(DroppedError):
+                    self.validate(task) if name == "validate" else self.ask(task, given["part"])
+                task.model.train(bool(loops))
+            else:
+                {
+                    "take_step": loops[0].take_step,
+                    "keep_best": loops[0].keep_best,
+                    "collect": loops[0].collect,
+                    "weights": loops[0].weights,
+                }[name]()
+        return None
 
     def _judge_of_collapse(
         self, stage: Stage, steps: int, training: TrainingConfig

@@ -23,9 +23,8 @@ from bert4rec.data.leakage import too_little_to_judge, why_nobody
 from bert4rec.data.splits import Part, make_split
 from bert4rec.data.trained import Trained, untrained_items
 from bert4rec.errors import DataError, UsageError
-from bert4rec.evaluation.exam import Exam, Judged
+from bert4rec.evaluation.exam import Judged
 from bert4rec.evaluation.judge import load_ranks, metrics_of, save_ranks
-from bert4rec.models.model import ModelScorer
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import load_tensors, save_tensors
@@ -39,8 +38,6 @@ from bert4rec.training.stages import RunContext, StageTrainer, growth, training_
 
 __all__ = ["RESULT", "RunContext", "train"]
 
-LISTED = (10,)
-"""How many items of each list count for what a result says of the lists."""
 RESULT = "result.json"
 """It is there as soon as the test items were looked at."""
 
@@ -85,7 +82,7 @@ class _Fitted:
     """A trained model and how it came about."""
 
     stage: Stage
-    scorer: ModelScorer
+    task: Task
     steps: int
     seconds: float
     restarts: list[dict[str, Any]]
@@ -110,16 +107,15 @@ class _Trainer(StageTrainer):
             best, progress = task.model.state_dict(), TrainingProgress()
             if training:
                 loop = self.fit(task, "selection", training.steps, training)
-                task, best, progress = loop.task, loop.best, loop.progress
-            task.model.load_state_dict(best)
+                task, best, progress = loop.task, loop.weights(), loop.progress
+            self.set_weights(task, best)
             found = {"best_step": progress.best_step, "restarts": progress.restarts}
             save_tensors(kept, best, {"tag": tag, **found, "asked": self._ways_to_ask(task)})
         weights, state = load_tensors(kept)
         if state.get("tag") != tag:
             raise DataError(f"{kept} belongs to another run: its settings or data differ.")
         self.forget("selection")
-        task.model.load_state_dict(weights)
-        task.model.eval()
+        self.set_weights(task, weights)
         if training and (marks := self.log.read("selection")):
             for warning in advice.warn_of_selection(
                 self.plan.select_by, training, marks, self.yardsticks, self.around.remedy
@@ -130,7 +126,7 @@ class _Trainer(StageTrainer):
         if asked:
             self.around.listener.say(advice.tell_of_asking(self.plan.select_by, asked))
         steps, seconds = state["best_step"], self.log.seconds()
-        return _Fitted("selection", self.scorer(task), steps, seconds, restarts, asked)
+        return _Fitted("selection", task, steps, seconds, restarts, asked)
 
     def _ways_to_ask(self, task: Task) -> dict[str, float]:
         """What each way of asking the selected weights is worth on the validation items, the best first."""
@@ -138,20 +134,21 @@ class _Trainer(StageTrainer):
         for way in model.ways_to_ask:
             self.around.listener.busy(f"asking by {way}", self.forecast.seconds_of_judging("valid"))
             model.way_to_ask = way
-            found[way] = self.validate(self.scorer(task))
+            found[way] = self.validate(task)
         return dict(sorted(found.items(), key=lambda each: -each[1]))
 
     def refit(self, selection: _Fitted) -> _Fitted:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         task, progress = self.task("refit"), TrainingProgress()
+        weights = task.model.state_dict()
         if training := self._training_of(selection):
             loop = self.fit(task, "refit", selection.steps, training)
-            task, progress = loop.task, loop.progress
-        save_tensors(self.folder / "model.safetensors", task.model.state_dict(), {"asked": selection.asked})
-        task.model.eval()
+            task, progress, weights = loop.task, loop.progress, loop.weights()
+        save_tensors(self.folder / "model.safetensors", weights, {"asked": selection.asked})
+        self.set_weights(task, weights)
         task.model.way_to_ask = next(iter(selection.asked), None)
-        restarts, scorer = [*selection.restarts, *progress.restarts], self.scorer(task)
-        return _Fitted("refit", scorer, progress.step, progress.seconds, restarts, selection.asked)
+        restarts = [*selection.restarts, *progress.restarts]
+        return _Fitted("refit", task, progress.step, progress.seconds, restarts, selection.asked)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
@@ -178,13 +175,14 @@ class _Trainer(StageTrainer):
         kept = self.folder / "production.safetensors"
         if not kept.exists():
             task, restarts = self.task("production"), []
+            weights = task.model.state_dict()
             if training := self._training_of(selection):
                 more = growth(self.dataset, self.split)
                 # The learning rate falls to zero behind as many more steps.
                 training = replace(training, steps=round(more * training.steps))
                 loop = self.fit(task, "production", max(1, round(more * selection.steps)), training)
-                task, restarts = loop.task, loop.progress.restarts
-            save_tensors(kept, task.model.state_dict(), {"asked": selection.asked, "restarts": restarts})
+                weights, restarts = loop.weights(), loop.progress.restarts
+            save_tensors(kept, weights, {"asked": selection.asked, "restarts": restarts})
         self.forget("production")
 
     def finish(self) -> None:
@@ -238,19 +236,18 @@ class _Trainer(StageTrainer):
         for left_by_a_killed_process in self.folder.glob(".*.unfinished-*"):
             left_by_a_killed_process.unlink()
 
-    def _ask(self, scorer: ModelScorer, part: Part, steps: int) -> Judged:
+    def _ask(self, task: Task, part: Part, steps: int) -> Judged:
         items = "validation items" if part == "valid" else "test items"
         left = self.forecast.seconds_from_judging(part, steps)
         self.around.listener.busy(f"evaluating on the {items}", left)
         began = time.perf_counter()
-        exam = Exam(self.dataset, self.split, part, "next", "popularity", LISTED)
-        judged = exam.judge(scorer, self.around.placement.device.type)
+        judged = self.ask(task, part)
         self.forecast.learn_judging(time.perf_counter() - began)
         return judged
 
     def _judge(self, fitted: _Fitted, part: Part) -> dict[str, Any]:
         """One line for a results file; the ranks behind it are saved beside."""
-        judged = self._ask(fitted.scorer, part, fitted.steps)
+        judged = self._ask(fitted.task, part, fitted.steps)
         ranks = judged.ranks
         assert ranks, "next items have ranks"
         save_ranks(self.folder, part, ranks)

@@ -48,7 +48,9 @@ class ListedNames:
         return (number for number, text in enumerate(self._ids, start=1) if text.casefold() == folded)
 
     def with_ids_from(self, beginning: str) -> Iterator[int]:
-        return self._ids_text.lines_with("\n" + beginning)
+        found = self._ids_text.lines_with("\n" + beginning)
+        # There may be line ends in ids, too.
+        return (number for number in found if self._ids[number - 1].casefold().startswith(beginning))
 
     def titled(self, words: Sequence[str]) -> Iterator[int]:
         text = self._titles_text

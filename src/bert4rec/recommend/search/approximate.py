@@ -10,6 +10,7 @@ excluded, hidden or filtered out falls away there; more candidates than needed a
 they are still too few, nothing is found here, and all items are searched.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
@@ -27,6 +28,8 @@ from bert4rec.recommend.search.quantised import BLOCK, ExactTop, Places, Queries
 
 LONGEST, OTHERS = "index-longest.faiss", "index-others.faiss"
 """Items with long vectors, all of which are read, and all others. An item's id in them is its place, number - 1."""
+K = 10
+"""The best items of which `recall` is the share that is found."""
 _FETCHED_AT_LEAST, _FETCHED_FOR_EACH = 128, 4
 """Candidates of a question, and for each item that is asked for or excluded."""
 _MORE = 8
@@ -46,7 +49,7 @@ class IndexFacts(NamedTuple):
     """Items with the longest vectors."""
     bias_unit: float
     recall: float
-    """The share of the 10 best items that is found, on average over `histories`."""
+    """The share of the K best items that is found, on average over `histories`."""
     histories: int
     """Made up of items drawn by popularity."""
     library: str
@@ -79,17 +82,20 @@ class ApproximateSearch:
         self._faiss.omp_set_num_threads(self._threads)  # of the thread that asks
         for rows in by_rows(len(queries), _QUERIES_AT_ONCE):
             some, struck_out = queries[rows], excluded[rows]
-            wanted = k + int(struck_out.lengths.max())
-            fetched = _whole_blocks(max(_FETCHED_AT_LEAST, int(_FETCHED_FOR_EACH * wanted / share)))
+            # How far down the list of all items the last one may stand that is wanted.
+            depth = (k + int(struck_out.lengths.max())) / share
+            fetched = _whole_blocks(max(_FETCHED_AT_LEAST, int(_FETCHED_FOR_EACH * depth)))
             if fetched > _MOST_FETCHED:
                 yield from (None for _ in some)
                 continue
-            candidates = self._candidates(some, fetched, self.probes)
+            # The further down, the more lists: items there are less alike.
+            probes = math.ceil(self.probes * max(1.0, depth / K) ** 0.5)
+            candidates = self._candidates(some, fetched, probes)
             for row, query in enumerate(some[:, None]):
                 without = struck_out.items[struck_out.begin[row] : struck_out.end[row]]
                 found = self._settle(query, candidates[row], without, k, subset)
                 if found is None and _MORE * fetched <= _MOST_FETCHED:
-                    wider = self._candidates(query, _MORE * fetched, _MORE * self.probes)[0]
+                    wider = self._candidates(query, _MORE * fetched, _MORE * probes)[0]
                     found = self._settle(query, wider, without, k, subset)
                 yield found
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, get_args
 
 from bert4rec.errors import UsageError
 from bert4rec.evaluation.criterion import USUAL
+from bert4rec.machine import num_ranks
 from bert4rec.progress import is_notebook, is_shown
 from bert4rec.training.plan import Stage
 
@@ -158,7 +159,8 @@ class Watch:
 
     def _press(self, _signal: int, _frame: FrameType | None) -> None:
         """Stop between two steps; the second time at once."""
-        if self._pressed:
+        # torchrun passes on what a terminal has sent to all processes already: twice is no haste.
+        if self._pressed and num_ranks() == 1:
             raise KeyboardInterrupt
         self._pressed = True
 

@@ -1,0 +1,74 @@
+"""What the processes of a test do: trainings one after the other, in one group.
+
+`jobs.py JOBS.json`: a list of objects with the parameters of `train`, and beside them
+
+- `stop_at`: the step of the selection after whose validation training stops with a checkpoint,
+- `kill`: [stage, step, rank] for the first start, the first restart and so on: who is killed, and when.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.distributed.ranks import joined
+from bert4rec.machine import rank
+from bert4rec.settings.config import make_config
+from bert4rec.training.device import place
+from bert4rec.training.launch import follow, launch
+from bert4rec.training.plan import Plan
+from bert4rec.training.reporting.watch import TrainingStatus
+from tests.training.tiny import SETTINGS
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    path = Path(sys.argv[1])
+    path.with_name(f"pid-{rank()}").write_text(str(os.getpid()))
+    jobs = json.loads(path.read_text())
+    torch.set_default_dtype(getattr(torch, jobs["dtype"]))
+    dataset = Dataset.open(Path(jobs["dataset"]))
+    with joined() as ranks:
+        if ranks.leads:
+            for job in jobs["trainings"]:
+                work(dataset, path.parent, ranks, **job)
+        else:
+            follow(ranks, dataset, place("cpu"))
+
+
+def work(
+    dataset: Dataset,
+    folder: Path,
+    crew: Any,
+    *,
+    name: str,
+    model: str,
+    settings: dict[str, Any],
+    stop_at: int | None = None,
+    kill: list[list[Any]] | None = None,
+) -> None:
+    """One training. Alone, there is no `crew`."""
+    restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    due = kill[restart] if kill and restart < len(kill) else None
+
+    def watch(status: TrainingStatus) -> bool:
+        if due and not status.message and [status.stage, status.step] == due[:2]:
+            os.kill(int((folder / f"pid-{due[2]}").read_text()), signal.SIGKILL)
+        return status.stage == "selection" and status.step == stop_at
+
+    config = make_config(model, SETTINGS[model], settings)
+    plan = Plan.for_dataset(dataset, model, config, preset=None, seed=1, split=None)
+    resume = (folder / name).exists()
+    try:
+        launch(dataset, folder / name, plan, device="cpu", callback=watch, resume=resume, crew=crew)
+    except KeyboardInterrupt:
+        assert stop_at is not None
+
+
+if __name__ == "__main__":
+    main()

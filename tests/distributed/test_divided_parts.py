@@ -1,0 +1,36 @@
+"""Parts of which each process has some, put beside the whole."""
+
+from datetime import timedelta
+from threading import Thread
+
+from torch.distributed import HashStore
+
+from bert4rec.distributed.meeting import meet
+from tests.distributed.processes import torchrun
+
+
+def test_three_processes_have_the_loss_and_the_gradients_of_one() -> None:
+    done = torchrun(3, "-m", "tests.distributed.check_softmax")
+    assert done.returncode == 0, done.stderr
+
+
+def test_whoever_comes_again_meets_nobody_who_was_killed() -> None:
+    """A store keeps what an earlier attempt has written; one machine counts restarts, another does not."""
+    store, patience = HashStore(), timedelta(seconds=60)
+    names = []
+    for attempt in range(3):
+        found: dict[int, tuple[str, bool]] = {}
+
+        def come(rank: int, attempt: int, found: dict[int, tuple[str, bool]]) -> None:
+            is_restarted = attempt > 0 and rank == 1
+            found[rank] = meet(store, rank, 3, is_restarted=is_restarted, patience=patience)
+
+        threads = [Thread(target=come, args=(rank, attempt, found)) for rank in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        ((name, is_restarted),) = set(found.values())
+        names.append(name)
+        assert is_restarted == (attempt > 0)
+    assert len(set(names)) == 3

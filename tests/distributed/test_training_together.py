@@ -1,0 +1,103 @@
+"""Whoever trains together ends where one process ends, whatever happens on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bert4rec.data.dataset import Dataset
+from bert4rec.data.filters import Filters
+from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.training.run import Run
+from tests.conftest import log_of
+from tests.distributed.jobs import work
+from tests.distributed.processes import train_together
+from tests.training.tiny import random_histories
+
+MODELS = ("bert4rec", "bert4rec+", "sasrec")
+NO_DROPOUT = {f"model.{part}_dropout": 0.0 for part in ("embedding", "hidden", "attention")}
+INTERRUPTED: dict[str, Any] = {"name": "resumed", "model": "bert4rec", "settings": NO_DROPOUT}
+"""By four processes until step 3, by two until step 6, by one to the end."""
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    recipe = Recipe(filters=Filters(min_user_actions=1), num_negatives=5)
+    folder = tmp_path_factory.mktemp("data") / "dataset"
+    # 37 items and two tokens more are no multiple of anything that they are divided by.
+    return prepare(log_of(random_histories(users=60, items=37)), folder, name="tiny", recipe=recipe)
+
+
+@pytest.fixture(scope="module")
+def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of all models by one, two and four processes in float64, and one that went from hand to hand."""
+    folder = tmp_path_factory.mktemp("runs")
+    assert dataset.path
+
+    def trainings(ranks: int) -> list[dict[str, Any]]:
+        return [{"name": f"{model}-{ranks}", "model": model, "settings": NO_DROPOUT} for model in MODELS]
+
+    for ranks, stop_at in ((4, 3), (2, 6)):
+        interrupted = {**INTERRUPTED, "stop_at": stop_at}
+        train_together(ranks, folder, dataset.path, *trainings(ranks), interrupted, dtype="float64")
+    torch.set_default_dtype(torch.float64)
+    try:
+        for job in (*trainings(1), INTERRUPTED):
+            work(dataset, folder, None, **job)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return folder
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """The losses to 1e-5, the value of every validation, and the rank of every target."""
+    for mine, theirs in zip(*(marks_of(folder) for folder in (one, other)), strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], abs=1e-5)
+        assert mine.get("value") == theirs.get("value")
+    for ranks in (*one.glob("ranks-*.npy"), *other.glob("ranks-*.npy")):
+        np.testing.assert_array_equal(np.load(one / ranks.name), np.load(other / ranks.name))
+
+
+def marks_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_several_processes_reach_the_losses_and_ranks_of_one(folder: Path, model: str, ranks: int) -> None:
+    assert_same(folder / f"{model}-1", folder / f"{model}-{ranks}")
+
+
+def test_a_checkpoint_of_four_resumes_on_two_and_on_one(folder: Path) -> None:
+    assert_same(folder / "bert4rec-1", folder / "resumed")
+
+
+def test_the_folder_in_the_end_is_the_ordinary_one(folder: Path, dataset: Dataset) -> None:
+    alone, together = (Run.open(folder / f"bert4rec+-{ranks}") for ranks in (1, 4))
+    together.verify()
+    names = [sorted(path.name for path in run.path.iterdir()) for run in (alone, together)]
+    assert names[0] == names[1]
+    found = together.evaluate(dataset=dataset, split="test")
+    assert found.metrics == {
+        protocol: pytest.approx(values) for protocol, values in together.result["lines"][1]["metrics"].items()
+    }
+
+
+@pytest.mark.parametrize("precision", ["float32"])
+def test_processes_that_are_killed_go_on_from_their_checkpoint_to_the_same_weights(
+    dataset: Dataset, tmp_path: Path, precision: str
+) -> None:
+    """Another than the first in the selection, then the first one in the refit; with dropout."""
+    assert dataset.path
+    job: dict[str, Any] = {"name": "run", "model": "bert4rec+", "settings": {}}
+    killed = {**job, "kill": [["selection", 6, 1], ["refit", 6, 0]]}
+    train_together(2, tmp_path / "undisturbed", dataset.path, job, dtype=precision)
+    train_together(2, tmp_path / "killed", dataset.path, killed, dtype=precision, restarts=2)
+    undisturbed, killed_run = (tmp_path / name / "run" for name in ("undisturbed", "killed"))
+    Run.open(killed_run).verify()
+    assert Run.open(killed_run).result["lines"][0]["resumed"]
+    for name in ("selection.safetensors", "model.safetensors"):
+        assert (killed_run / name).read_bytes() == (undisturbed / name).read_bytes()
