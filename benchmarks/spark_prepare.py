@@ -1,7 +1,7 @@
-"""What `prepare` on Spark costs beside polars, on one log and on the same cores: the part of `benchmarks.spark`.
+"""What `prepare` on Spark costs beside polars, on one log and on the same cores; `python -m benchmarks.spark_prepare`.
 
 Each engine works in a process of its own, which tells how long it took and how much memory it had at most: Python, and
-apart from it Java, which is driver and executors in one where Spark works on a single machine.
+apart from it Java, which is driver and executors in one where Spark works on a single machine. Prints one JSON object.
 """
 
 import argparse
@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import bert4rec
+from bert4rec.machine import usable_cores
 
 SHAPE = "ml-20m"
 MIB = 1024
@@ -39,23 +41,39 @@ def measure_prepare(folder: Path, cores: int, shape: str = SHAPE) -> dict[str, A
 
 
 def _in_a_process(log: Path, target: Path, engine: str, cores: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.spark_prepare", str(log), str(target), engine, str(cores)]
+    command = [sys.executable, "-m", "benchmarks.spark_prepare", "--cores", str(cores)]
+    command += ["--only", engine, str(log), str(target)]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(told))
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description="Prepare one log, and tell time and memory.")
-    for name in ("log", "target", "engine", "cores"):
-        arguments.add_argument(name)
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("--shape", default=SHAPE, help="ml-1m, beauty, steam or ml-20m")
+    arguments.add_argument("--cores", type=int, default=min(2, usable_cores()))
+    arguments.add_argument("--only", nargs=3, metavar=("ENGINE", "LOG", "FOLDER"), help="of one engine alone")
     asked = arguments.parse_args()
-    master = f"local[{asked.cores}]" if asked.engine == "spark" else None
-    began = time.perf_counter()
-    bert4rec.prepare(asked.log, asked.target, engine=asked.engine, master=master)
-    told = {"seconds": round(time.perf_counter() - began, 1), "python MiB": _most_memory(Path("/proc/self"))}
-    if java := _java():
-        told["java MiB"] = _most_memory(java)
+    if asked.only:
+        told = _prepare(*asked.only, asked.cores)
+    else:
+        with TemporaryDirectory(prefix="bert4rec-") as scratch:
+            told = {
+                "spark": {"cores": asked.cores, "version": bert4rec.__version__},
+                "prepare": measure_prepare(Path(scratch), asked.cores, asked.shape),
+            }
     sys.stdout.write(json.dumps(told) + "\n")
+
+
+def _prepare(engine: str, log: str, folder: str, cores: int) -> dict[str, Any]:
+    """Time and memory of this very process."""
+    began = time.perf_counter()
+    if engine == "spark":
+        bert4rec.prepare(log, folder, engine="spark", master=f"local[{cores}]")
+    else:
+        bert4rec.prepare(log, folder)
+    told = {"seconds": round(time.perf_counter() - began, 1), "python MiB": _most_memory(Path("/proc/self"))}
+    java = _java()
+    return told if java is None else told | {"java MiB": _most_memory(java)}
 
 
 def _most_memory(process: Path) -> int:

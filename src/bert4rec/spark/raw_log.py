@@ -68,6 +68,8 @@ class _Source:
     table: "DataFrame"
     part: Part
     is_file: bool = True
+    only_file: str | None = None
+    """The path of its file, if it is one: to tell rows apart by the path costs as much as to read them."""
 
     @property
     def holds_dates(self) -> bool:
@@ -98,7 +100,8 @@ def _open(
         files = list(spark.read.text(source).inputFiles())
         if not files:
             raise NotFoundError(f"{source} holds no files.")
-        return _of_files(spark, [source], min(files), source, request, hints)
+        opened = _of_files(spark, [source], min(files), source, request, hints)
+        return replace(opened, only_file=source if len(files) == 1 else None)
     try:
         found = [path for path in find_files([source]) if path not in seen]
     except NotFoundError:
@@ -110,7 +113,8 @@ def _open(
     seen.update(found)
     # For Spark every path may be a pattern.
     paths = [re.sub(r"([\\*?\[\]{}])", r"\\\1", f"file://{path.absolute()}") for path in found]
-    return _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
+    opened = _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
+    return replace(opened, only_file=str(found[0]) if len(found) == 1 else None)
 
 
 def _of_table(table: "DataFrame", shown: str, request: ColumnRequest, *, is_file: bool = False) -> _Source:
@@ -216,7 +220,8 @@ def _select(source: _Source, place: int, roles: Sequence[str]) -> "DataFrame":
 
     file, block = F.lit(None).cast("string"), F.lit(0).cast("bigint")
     if source.is_file:
-        file, block = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+        file = F.lit(source.only_file) if source.only_file else F.col("_metadata.file_path")
+        block = F.col("_metadata.file_block_start")
     split = (F.lit(place).alias("source"), file.alias("file"), block.alias("block"))
     return source.table.select(*split, *(_typed(source, role).alias(role) for role in roles))
 

@@ -116,7 +116,7 @@ def _settings(spark: "SparkSession") -> Iterator[None]:
     wanted = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
         # Without this, files are split by how many executors there happen to be, so not twice in the same way.
-        "spark.sql.files.minPartitionNum": spark.conf.get("spark.sql.shuffle.partitions") or "200",
+        "spark.sql.files.minPartitionNum": str(spark.sparkContext.defaultParallelism),
     }
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
