@@ -87,7 +87,8 @@ def compared(given: argparse.Namespace) -> dict[str, Any]:
             "mean": float(np.mean(values)),
             "samples_per_second": [round(speed) for _, speed in runs],
         }
-    result["loss"] = 1 - result["sampled"]["mean"] / result["exact"]["mean"]
+    exact = result["exact"]["mean"]
+    result["loss"] = 1 - result["sampled"]["mean"] / exact if exact else None
     return result
 
 
