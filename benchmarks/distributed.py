@@ -47,7 +47,7 @@ def main() -> None:
                 str(dataset),
             ],
             check=True,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
         )
         for turn in range(TURNS):
             for processes in (1, given.processes):

@@ -25,7 +25,8 @@ def rank() -> int:
 
 def num_ranks() -> int:
     """How many processes `torchrun` has started to work together, on all machines; 1 without it."""
-    is_launched = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    # Some clusters set all but LOCAL_RANK for the machine itself.
+    is_launched = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
     return int(os.environ["WORLD_SIZE"]) if is_launched else 1
 
 

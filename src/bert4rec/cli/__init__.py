@@ -17,7 +17,7 @@ from bert4rec.cli.console import complain, messages, this_command
 from bert4rec.cli.options import explain
 from bert4rec.cli.process import end_at_once, end_in_time, share_the_machine
 from bert4rec.errors import Bert4RecError, UsageError, is_out_of_memory
-from bert4rec.machine import num_ranks
+from bert4rec.machine import num_ranks, rank
 
 
 def _in_one_style(error: CycloptsError) -> str:
@@ -97,6 +97,8 @@ def main() -> None:
     share_the_machine()
     end_at_once()
     if num_ranks() > 1 and sys.argv[1:2] != ["train"]:
+        if rank():
+            sys.exit(0)  # The first one says it.
         complain("torchrun is for `bert4rec train`. Start this command without it.")
         sys.exit(UsageError.exit_code)
     try:

@@ -20,7 +20,7 @@ from bert4rec.artefact import held, write_text
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.distributed.crew import ALONE, Crew
-from bert4rec.errors import Bert4RecError, UsageError, one_of
+from bert4rec.errors import Bert4RecError, NotFoundError, UsageError, one_of
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import Placement, place
 from bert4rec.training.memory import what_fits
@@ -155,6 +155,8 @@ def join(
             }
         except Bert4RecError as found:
             error = found
+        except OSError as found:
+            error = NotFoundError(f"{found.filename}: {found.strerror}.")
         try:
             ranks.agree(facts, error)
         except Bert4RecError as disagreement:
