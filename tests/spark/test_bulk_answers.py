@@ -1,7 +1,7 @@
 """Bulk answers on Spark: those of one machine, row by row and to the last bit, whatever is lost on the way."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,7 +241,10 @@ def test_the_command_writes_a_folder_and_tells_what_one_machine_tells(
     call(*request, "-o", target, "--engine", "spark")
     assert capsys.readouterr().err == told.replace(str(single), str(target))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([single.name, target.name])
-    readers = {".csv": pl.read_csv, ".jsonl": partial(pl.read_ndjson, infer_schema_length=None)}
+    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
+        ".csv": pl.read_csv,
+        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
+    }
     parts = [path for path in target.iterdir() if path.name.startswith("part-")]
     found = pl.concat([readers.get(ending, pl.read_parquet)(part) for part in parts], how="vertical_relaxed")
     expected = pl.read_parquet(single)
@@ -335,4 +338,4 @@ def test_options_of_spark_go_together(exported_model: Path, options: tuple[str, 
 
 def test_only_a_dataframe_of_spark_is_taken(exported_model: Path) -> None:
     with pytest.raises(UsageError, match="`df` must be a DataFrame of Spark; found list"):
-        bert4rec.spark.recommend([["i1"]], exported_model)  # type: ignore[arg-type]
+        bert4rec.spark.recommend([["i1"]], exported_model)
