@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bert4rec.spark.session import INSTALL_JAVA, PANDAS_WARNING, open_session
+from tests.spoken import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.spark.cluster import Cluster
-
 
 NO_JAVA = f"Spark's tests need Java, which is not installed. {INSTALL_JAVA}"
 
@@ -66,6 +66,8 @@ def _stop_spark() -> None:
 
     if SparkContext._active_spark_context:
         SparkContext._active_spark_context.stop()
-    if SparkContext._gateway:
-        SparkContext._gateway.shutdown()
+    if gateway := SparkContext._gateway:
         SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # which ends Java
+        gateway.proc.wait(PATIENCE)

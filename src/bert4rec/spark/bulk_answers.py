@@ -132,13 +132,11 @@ def _place(spark: "SparkSession", folder: Path, version: str) -> ModelPlace:
     from pyspark import SparkFiles
 
     name = f"bert4rec-model-{version}"
-    archive = Path(SparkFiles.getRootDirectory(), f"{name}.zip")
-    if not archive.exists():
-        unfinished = archive.with_suffix(f".{uuid4().hex}")
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as file:
+    if not any(archive.endswith(f"#{name}") for archive in context.listArchives):
+        archive = Path(SparkFiles.getRootDirectory(), f"{name}.zip")  # Spark removes it in the end
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.iterdir()):
                 file.write(path, path.name)
-        unfinished.rename(archive)
         context.addArchive(f"{archive}#{name}")
     return ModelPlace(name, is_shipped=True, version=version)
 
