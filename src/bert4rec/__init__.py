@@ -139,6 +139,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "spark":
+        return import_module(f"{__name__}.spark")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,6 +1,7 @@
 """The code of README, documentation and examples runs, block after block, as somebody would type it."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from bert4rec.cli import app
 from tests.docs.pages import PAGES, ROOT, blocks_of
 from tests.service.servers import running
 from tests.service.test_workers import until
+from tests.spark.conftest import NO_JAVA
 
 LANGUAGES = ("sh", "python")
 SHORT = {"training.steps": 4, "training.validate_every": 2, "training.batch_size": 8}
@@ -107,6 +109,8 @@ def is_counted(store: str) -> bool:
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_the_code_of_a_page_runs_in_order(page: str, folder: Path) -> None:
     names: dict[str, Any] = {}
+    if page == "docs/guides/spark.md" and shutil.which("java") is None:
+        pytest.skip(NO_JAVA)
     with ExitStack() as until_done:
         shell = Shell(folder, until_done)
         for block in blocks_of(PAGES[page]):

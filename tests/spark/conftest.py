@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bert4rec.spark.session import INSTALL_JAVA, PANDAS_WARNING, open_session
+from tests.spoken import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.spark.cluster import Cluster
+
+NO_JAVA = f"Spark's tests need Java, which is not installed. {INSTALL_JAVA}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def java() -> None:
     if shutil.which("java") is None:
-        pytest.skip(f"Spark's tests need Java, which is not installed. {INSTALL_JAVA}")
+        pytest.skip(NO_JAVA)
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +50,24 @@ def spark(cluster: "Cluster") -> "Iterator[SparkSession]":
         "spark.default.parallelism": "4",
     }
     options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    _stop_spark()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{options} pyspark-shell")
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         session = open_session(cluster.master)
     yield session
-    session.stop()
+    _stop_spark()
+
+
+def _stop_spark() -> None:
+    """Also the Java that other tests have started, by other settings."""
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context:
+        SparkContext._active_spark_context.stop()
+    if gateway := SparkContext._gateway:
+        SparkContext._gateway = SparkContext._jvm = None
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # which ends Java
+        gateway.proc.wait(PATIENCE)

@@ -3,6 +3,7 @@
 Executors need Python with bert4rec, pyarrow and onnxruntime; the model comes to them, torch does not.
 """
 
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -126,18 +127,16 @@ def _place(spark: "SparkSession", folder: Path, version: str) -> ModelPlace:
     Spark sends archives to executors that start later too, and unpacks them; it keeps them until it stops.
     """
     context = spark.sparkContext
-    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+    if re.match(r"local(\[|$)", context.master or ""):
         return ModelPlace(str(folder.absolute()), is_shipped=False, version=version)
     from pyspark import SparkFiles
 
     name = f"bert4rec-model-{version}"
-    archive = Path(SparkFiles.getRootDirectory(), f"{name}.zip")
-    if not archive.exists():
-        unfinished = archive.with_suffix(f".{uuid4().hex}")
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as file:
+    if not any(archive.endswith(f"#{name}") for archive in context.listArchives):
+        archive = Path(SparkFiles.getRootDirectory(), f"{name}.zip")  # Spark removes it in the end
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
             for path in sorted(folder.iterdir()):
                 file.write(path, path.name)
-        unfinished.rename(archive)
         context.addArchive(f"{archive}#{name}")
     return ModelPlace(name, is_shipped=True, version=version)
 
@@ -174,7 +173,8 @@ def write_answers(answers: "DataFrame", target: str, *, source: str, overwrite: 
     with _whole(answers.sparkSession, target, overwrite=overwrite) as unfinished:
         writer = written.write.option("header", True).option("ignoreNullFields", False)
         writer.format(WRITERS.get(Path(target).suffix, "parquet")).save(unfinished)
-        tally = Tally(**{name: count or 0 for name, count in observed.get.items()})
+        users, unknown, fallbacks = (observed.get[name] or 0 for name in counts)
+        tally = Tally(users, unknown, fallbacks)
         if not tally.users:
             raise DataError(f"No users found in {source}.")
     return tally

@@ -63,7 +63,8 @@ def open_session(master: str | None = None) -> "SparkSession":
             _check_master(master)
         _require_java()
         conf = _configuration(master)
-        _check_master(conf.get("spark.master") or "")
+        if master is None:
+            _check_master(conf.get("spark.master") or "")
         return _new_session(conf)
 
 

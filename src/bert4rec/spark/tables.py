@@ -1,5 +1,6 @@
 """Tables of Spark: what a path or name stands for, and a row for each user out of lists or a log."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ FORMATS = {
     ".ndjson": "json",
 }
 """How a name ends, before ".gz" and its like → how Spark reads it."""
+TABLE = r"\w+(\.\w+){0,2}"
+"""How tables are called: with their schema, and that with its catalogue, if need be."""
 PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4")
 
 
@@ -30,7 +33,7 @@ def open_table(spark: "SparkSession", source: str, columns: ColumnRequest) -> "D
     """
     from pyspark.errors import AnalysisException
 
-    if "/" not in source and not Path(source).exists() and spark.catalog.tableExists(source):
+    if re.fullmatch(TABLE, source) and not Path(source).exists() and spark.catalog.tableExists(source):
         return spark.table(source)
     if kind_of(Path(source)) == "dataset":
         raise UsageError(
