@@ -143,7 +143,16 @@ def test_the_package_itself_is_marked_by_training_and_evaluation_alone() -> None
     assert {"training/train.py", "training/loop.py", "tasks/losses.py", "models/bert4rec.py"} <= names
     assert {"data/splits.py", "evaluation/protocol.py", "evaluation/metrics.py"} <= names
     parts = {name.split("/")[0] for name in names}
-    assert parts == {"data", "distributed", "evaluation", "kernels", "models", "settings", "tasks", "training"}
+    assert parts == {
+        "data",
+        "distributed",
+        "evaluation",
+        "kernels",
+        "models",
+        "settings",
+        "tasks",
+        "training",
+    }
     assert not any(name.startswith("kernels/gpu/") for name in names)
     assert not names & {f"training/{name}.py" for name in ("forecast", "plan", "run", "watch")}
     for name in NEUTRAL:
