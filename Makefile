@@ -27,8 +27,8 @@ docs: $(READY)            ## the documentation as web pages: docs/_build/html/in
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -q -W --keep-going --nitpicky docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
-tables: $(READY)          ## write the tables of README.md and docs/results.md from results/
-	$(BIN)/python -m bert4rec.paper.reporting.summary results README.md docs/results.md
+tables: $(READY)          ## write the tables of README.md and docs from results/
+	$(BIN)/python -m bert4rec.paper.reporting.summary results README.md docs/results.md docs/guides/scaling.md
 
 bench: $(READY)           ## speed and memory on this machine
 	$(BIN)/python -m benchmarks

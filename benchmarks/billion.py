@@ -151,7 +151,7 @@ def since(began: float) -> float:
 
 
 def tell(part: str, **facts: Any) -> None:
-    line = {"part": part, "cores": usable_cores(), "version": __version__, **facts}
+    line = {"scale": part, "cores": usable_cores(), "version": __version__, **facts}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

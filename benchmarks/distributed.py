@@ -55,7 +55,7 @@ def main() -> None:
                 speeds[processes] += speeds_of(given, processes, dataset, folder)
     alone, together = (median(speeds[processes]) for processes in (1, given.processes))
     line: dict[str, Any] = {
-        "kind": "distributed",
+        "scale": "processes",
         "like": given.like,
         "model": given.model,
         "settings": given.set,

@@ -63,7 +63,8 @@ def measure(folder: Path, items: int, seconds: float) -> Line:
     facts = read_facts(folder)
     sizes = {name: about["bytes"] for name, about in facts["files"].items()}
     line: Line = {
-        "large_catalogue": items,
+        "scale": "large catalogue",
+        "items": items,
         "dim": DIM,
         "cores": len(CORES),
         "workers": WORKERS,

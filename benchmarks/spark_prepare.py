@@ -54,17 +54,15 @@ def main() -> None:
     arguments.add_argument("--only", nargs=3, metavar=("ENGINE", "LOG", "FOLDER"), help="of one engine alone")
     asked = arguments.parse_args()
     if asked.only:
-        told = _prepare(*asked.only, asked.cores)
+        told = _prepare(*asked.only, cores=asked.cores)
     else:
         with TemporaryDirectory(prefix="bert4rec-") as scratch:
-            told = {
-                "spark": {"cores": asked.cores, "version": bert4rec.__version__},
-                "prepare": measure_prepare(Path(scratch), asked.cores, asked.shape),
-            }
+            facts = {"scale": "spark prepare", "cores": asked.cores, "version": bert4rec.__version__}
+            told = facts | measure_prepare(Path(scratch), asked.cores, asked.shape)
     sys.stdout.write(json.dumps(told) + "\n")
 
 
-def _prepare(engine: str, log: str, folder: str, cores: int) -> dict[str, Any]:
+def _prepare(engine: str, log: str, folder: str, *, cores: int) -> dict[str, Any]:
     """Time and memory of this very process."""
     began = time.perf_counter()
     if engine == "spark":

@@ -12,7 +12,7 @@ from bert4rec.paper.reporting.summary import END, MARK, fill, make_parts
 from tests.docs.pages import PAGES, ROOT, blocks_of, commands_of, inline_code
 
 ALL_PAGES = pytest.mark.parametrize("page", PAGES)
-WRITTEN_BY_A_COMMAND = ("README.md", "docs/results.md")
+WRITTEN_BY_A_COMMAND = ("README.md", "docs/results.md", "docs/guides/scaling.md")
 
 
 @cache

@@ -20,7 +20,7 @@ from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.rules import Rules
 from bert4rec.spark.answering import Answering, ModelPlace
 from bert4rec.spark.bulk_answers import _Job, write_answers
-from bert4rec.spark.failures import as_our_errors
+from bert4rec.spark.failures import explained
 from tests.recommend.rules.goods import attributes_of_goods
 from tests.service.servers import LARGE_ID, variant
 from tests.spark.cluster import Gate
@@ -191,7 +191,7 @@ def test_what_executors_lack_is_named(spark: "SparkSession") -> None:
 
         yield no_such_library
 
-    with pytest.raises(UsageError, match="executors lack no_such_library: install"), as_our_errors():
+    with pytest.raises(UsageError, match="executors lack no_such_library: install"), explained():
         spark.range(1).mapInArrow(lacking, "id long").collect()
 
 

@@ -21,6 +21,7 @@ from bert4rec.paper.reporting.printed import printed
 from bert4rec.paper.reporting.report import read_report
 from bert4rec.paper.reporting.report_text import surprise_list, table_text, verdict_table
 from bert4rec.paper.reporting.summary_defaults import defaults_table, read_trials
+from bert4rec.paper.reporting.summary_scale import larger_table, projection_table
 from bert4rec.paper.reporting.summary_speed import (
     GOAL,
     OURS,
@@ -61,6 +62,8 @@ def make_parts(folder: Path) -> dict[str, str]:
         "production": table_text(production_table(benches_with("production"))),
         "service": serving_sentence(benches_with("serve")),
         "scale": table_text(report.scale),
+        "larger": table_text(larger_table(benches_with("scale"))),
+        "projection": table_text(projection_table(benches_with("shape"))),
     }
 
 

@@ -1,10 +1,10 @@
-"""What a step costs on several GPUs, on paper: known answers, and how they change with the number of GPUs."""
+"""What was measured beyond one data set, and what a step would cost on several GPUs, on paper."""
 
 import pytest
 
 from bert4rec.paper.reporting.cost_model import BETWEEN, INSIDE, Job, step_cost
 from bert4rec.paper.reporting.report_text import table_text
-from bert4rec.paper.reporting.summary_scale import projection_table
+from bert4rec.paper.reporting.summary_scale import larger_table, projection_table
 
 TINY = Job(items=1_000, dim=8, layers=1, samples=4, tokens=5, targets=2)
 
@@ -54,3 +54,29 @@ def test_projections_are_made_from_what_a_gpu_was_measured_at_alone(device: str)
     line = {"device": device, "items": 1_000_000, "share_of_arithmetic_limit": 0.1, "step_milliseconds": 1.0}
     text = table_text(projection_table([line]))
     assert ("100 million items, sampled softmax, 64 GPUs" in text) is ("NVIDIA" in device)
+
+
+def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> None:
+    processes = {
+        "scale": "processes",
+        "like": "ml-1m",
+        "model": "bert4rec",
+        "cores": 2,
+        "processes": 2,
+        "samples_per_second": {"1": 400.0, "2": 600.0},
+        "ratio": 1.5,
+    }
+    prepared = {
+        "scale": "prepare",
+        "actions": 1_000_000_000,
+        "cores": 2,
+        "seconds": 1800.0,
+        "peak_gib": 7.94,
+        "peak_disk_gib": 41.2,
+    }
+    again = {**processes, "samples_per_second": {"1": 400.0, "2": 720.0}, "ratio": 1.8}
+    text = table_text(larger_table([processes, prepared, {"scale": "generate"}, again]))
+    assert text.splitlines()[2:] == [
+        "| `torchrun`, 2 processes on 2 cores, bert4rec, ml-1m's shape | 720 samples/s, 1.80 times one process (400) |",
+        "| `prepare`, 1,000 million actions, 2 cores | 30 min, 7.9 GiB at most, 41 GiB of disk |",
+    ]

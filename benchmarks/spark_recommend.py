@@ -1,9 +1,7 @@
-"""What Spark costs beside one machine, both in one run and on the same cores; `python -m benchmarks.spark PART`.
+"""What bulk answers on Spark cost beside one machine, on the same cores; `python -m benchmarks.spark_recommend`.
 
-recommend   answers to a million users of ML-1m's shape, from file to file, by an exported model of random weights:
-            `bert4rec recommend` with as many threads as Spark has cores; the answers are compared, to the last bit
-
-Prints one JSON object.
+Answers to a million users of ML-1m's shape, from file to file, by an exported model of random weights: `recommend` with
+as many threads as Spark has cores. The answers are compared, to the last bit. Prints one JSON object.
 """
 
 import argparse
@@ -11,7 +9,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,13 +24,12 @@ SHAPE, USERS_AT_ONCE = "ml-1m", 50_000
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    arguments.add_argument("part", choices=list(PARTS))
     arguments.add_argument("--users", type=int, default=1_000_000)
     arguments.add_argument("--cores", type=int, default=min(2, usable_cores()))
     asked = arguments.parse_args()
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
-        found = PARTS[asked.part](Path(scratch), asked.users, asked.cores)
-    line = {"spark": {"cores": asked.cores, "version": __version__}, asked.part: found}
+        found = measure_recommend(Path(scratch), asked.users, asked.cores)
+    line = {"scale": "spark recommend", "cores": asked.cores, "version": __version__, **found}
     sys.stdout.write(json.dumps(line) + "\n")
 
 
@@ -86,9 +82,6 @@ def seconds_of(command: list[str]) -> float:
     began = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - began
-
-
-PARTS: dict[str, Callable[[Path, int, int], dict[str, Any]]] = {"recommend": measure_recommend}
 
 
 if __name__ == "__main__":
