@@ -54,7 +54,8 @@ def main() -> None:
     arguments.add_argument("--only", nargs=3, metavar=("ENGINE", "LOG", "FOLDER"), help="of one engine alone")
     asked = arguments.parse_args()
     if asked.only:
-        told = _prepare(*asked.only, asked.cores)
+        engine, log, target = asked.only
+        told = _prepare(engine, log, target, asked.cores)
     else:
         with TemporaryDirectory(prefix="bert4rec-") as scratch:
             told = {
