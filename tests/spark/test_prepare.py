@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import bert4rec
+from bert4rec.cli import app
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.spark import deliver, spark_prepare
 
@@ -85,7 +86,7 @@ def write_floats(folder: Path) -> list[Path]:
         user=pl.when(pl.int_range(pl.len()) % 40 == 0)
         .then(float("nan"))
         .otherwise(pl.col("user").cast(pl.Float64)),
-        time=pl.col("time") * 1_000_000_000 + 1999,
+        time=pl.col("time") * 1_000_000_000 + pl.int_range(pl.len()) * 997,
     )
     log.write_parquet(folder / "log.parquet")
     return [folder / "log.parquet"]
@@ -113,11 +114,11 @@ CASES: dict[str, tuple[Callable[[Path], list[Path]], dict[str, Any]]] = {
     "dirt": (write_csv, {"drop_bad_rows": True}),
     "several files, dates, moments": (
         write_parquet,
-        {"after": "2014-05-20", "before": "2014-06-15", "drop_duplicates": True, "min_user_actions": 2},
+        {"after": "2014-05-20", "drop_duplicates": True, "min_user_actions": 2},
     ),
     "titles and a catalogue": (
         write_json,
-        {"items": "catalogue.csv", "drop_repeats": True, "min_user_actions": 3},
+        {"items": "catalogue.csv", "before": "2014-06-15", "drop_repeats": True},
     ),
     "floats and candidates of both kinds": (
         write_floats,
@@ -164,11 +165,24 @@ def test_a_dataframe_is_prepared_in_its_own_session(tmp_path: Path, spark: "Spar
     assert made.manifest["source"] == {"frame": "pyspark.DataFrame"}
 
 
-def test_a_table_is_prepared_by_its_name(tmp_path: Path, spark: "SparkSession") -> None:
+def test_the_command_prepares_a_table_by_its_name(tmp_path: Path, spark: "SparkSession") -> None:
     log = as_text(messy_log())
     frame_of(spark, log).createOrReplaceTempView("what_users_did")
-    bert4rec.prepare("what_users_did", tmp_path / "spark", engine="spark")
+    with pytest.raises(SystemExit) as end:
+        app(["prepare", "what_users_did", "-o", str(tmp_path / "spark"), "--engine", "spark"])
+    assert not end.value.code
     bert4rec.prepare(log, tmp_path / "polars")
+    assert_same_files(tmp_path / "polars", tmp_path / "spark")
+
+
+def test_an_address_is_read_as_a_folder_is(tmp_path: Path, spark: "SparkSession") -> None:
+    folder = tmp_path / "a log"
+    folder.mkdir()
+    log = messy_log().with_columns(pl.all().cast(pl.String))
+    log[:20].write_csv(folder / "1.csv")
+    log[20:].write_csv(folder / "2.csv")
+    bert4rec.prepare(f"file://{folder}", tmp_path / "spark", engine="spark")
+    bert4rec.prepare(folder, tmp_path / "polars")
     assert_same_files(tmp_path / "polars", tmp_path / "spark")
 
 

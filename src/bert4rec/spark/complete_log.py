@@ -81,7 +81,9 @@ def read_complete(
         _count_bad_times(times, rows, splits, where)
         notes += times.settle(drop_bad_rows=drop_bad_rows)
     missing = {role: _total(splits, f"no {role}") for role in _roles(rows)}
-    complete = _with_row(rows.filter(_is_complete(rows)), splits)
+    # Without a filter, what counts users need not read items and times.
+    lacks_nothing = not any(missing.values()) and not _total(splits, "bad")
+    complete = _with_row(rows if lacks_nothing else rows.filter(_is_complete(rows)), splits)
     for role in undecided:
         if all(split[f"whole {role}"] is not False for split in splits):
             complete = complete.withColumn(role, _without_point(F.col(role)).cast("bigint"))
@@ -109,19 +111,20 @@ def _with_times(rows: "DataFrame", times: TimeReader, raw: RawLog) -> "DataFrame
         is_whole = rows.schema["time"].dataType.simpleString() == "bigint"
         if times.unit not in MICROSECONDS_PER or not is_whole:
             return rows.mapInArrow(_reader_of(times, where), _and_bad(rows))
-        micros = _epoch(F.col("time"), MICROSECONDS_PER[times.unit])
+        micros = _epoch(MICROSECONDS_PER[times.unit])
     is_time = F.coalesce(micros.between(EARLIEST, LATEST), F.lit(False))
     bad = F.when(F.col("time").isNotNull() & ~is_time, F.col("time").cast("string"))
     return rows.withColumn("bad", bad).withColumn("time", micros)
 
 
-def _epoch(number: "Column", factor: float) -> "Column":
+def _epoch(factor: float) -> "Column":
+    """The whole numbers of `time` in microseconds. Never as floats, which have too few digits for nanoseconds."""
     from pyspark.sql import functions as F
 
     if factor >= 1:
-        return F.try_multiply(number, F.lit(int(factor)))
-    per_microsecond = F.lit(round(1 / factor))
-    return ((number - F.pmod(number, per_microsecond)) / per_microsecond).cast("bigint")
+        return F.try_multiply(F.col("time"), F.lit(int(factor)))
+    per_microsecond = round(1 / factor)
+    return F.expr(f"(time - pmod(time, {per_microsecond})) div {per_microsecond}")
 
 
 def _and_bad(rows: "DataFrame") -> str:

@@ -121,17 +121,14 @@ def _packed(actions: SparkActions, items: "DataFrame") -> "DataFrame":
     then = ["time", "row"] if actions.has_times else ["row"]
     rows = actions.rows.join(actions.users.select("user", "first"), "user")
     rows = rows.join(items.select("item", "number"), "item").select("first", *then, "number")
-    return _in_order(rows, len(actions), "first", then=then).mapInArrow(_pack, PACKED)
+    return _in_order(rows, len(actions), "first", then=then).drop("row").mapInArrow(_pack, PACKED)
 
 
 def _pack(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """A partition as arrays: how many actions each user has, the items and times of all of them, and their oddities."""
     import pyarrow as pa
 
-    arrays = [
-        {name: batch.column(name).to_numpy() for name in batch.schema.names if name != "row"}
-        for batch in batches
-    ]
+    arrays = [{name: batch.column(name).to_numpy() for name in batch.schema.names} for batch in batches]
     if not arrays:
         return
     columns = {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}

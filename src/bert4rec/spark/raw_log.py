@@ -97,7 +97,7 @@ def _open(
 ) -> _Source:
     """`seen` are the local files of earlier sources: each is read once."""
     if "://" in source:
-        files = list(spark.read.text(source).inputFiles())
+        files = [unquote(file) for file in spark.read.text(source).inputFiles()]
         if not files:
             raise NotFoundError(f"{source} holds no files.")
         opened = _of_files(spark, [source], min(files), source, request, hints)
@@ -111,8 +111,7 @@ def _open(
     if not found:
         raise UsageError(f"{source} is named twice.")
     seen.update(found)
-    # For Spark every path may be a pattern.
-    paths = [re.sub(r"([\\*?\[\]{}])", r"\\\1", f"file://{path.absolute()}") for path in found]
+    paths = [_literal(f"file://{path.absolute()}") for path in found]
     opened = _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
     return replace(opened, only_file=str(found[0]) if len(found) == 1 else None)
 
@@ -171,9 +170,9 @@ def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> 
     """How a text file is written; of one that is far away, the first lines are copied."""
     path = Path(first)
     if "://" in first:
-        name = PurePosixPath(unquote(first)).name
-        path = scratch / re.sub(r"\.(gz|bz2)$", "", name)
-        lines = (row.value for row in spark.read.text(first).limit(LINES_TO_KNOW_KEYS_BY).toLocalIterator())
+        path = scratch / re.sub(r"\.(gz|bz2)$", "", PurePosixPath(first).name)
+        text = spark.read.text(_literal(first)).limit(LINES_TO_KNOW_KEYS_BY)
+        lines = (row.value for row in text.toLocalIterator())
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     file = open_files([path], scratch, hints)[0]
     if file.path != path and path.suffix != ".bz2":
@@ -260,6 +259,11 @@ def _whole(source: _Source, role: str, name: str) -> "Column":
             "numbers or text."
         )
     return whole
+
+
+def _literal(path: str) -> str:
+    """A path that Spark does not take for a pattern."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
 def _all_text(names: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ LARGE_CATALOGUE = 1_000_000
 MEASURED_LIMIT = 788e12
 """Operations a second of one H200 in a large product of bfloat16 matrices."""
 GPUS = (1, 8, 64)
-NEGATIVES = 8192
+NEGATIVES = 32_768
+"""What is usual above a million items."""
 JOBS = {
     "10 million items, exact softmax": Job(10_000_000),
     "10 million items, sampled softmax": Job(10_000_000, negatives=NEGATIVES),
