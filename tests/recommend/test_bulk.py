@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bert4rec.errors import Bert4RecError, DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints
-from bert4rec.recommend import bulk
+from bert4rec.recommend import bulk, onnx_engine
 from bert4rec.recommend.bulk import Request, Tally, recommend_file
 from bert4rec.recommend.bulk_input import users_of
 from bert4rec.recommend.recommender import Recommender
@@ -309,7 +309,7 @@ def test_seen_items_may_be_recommended_again(shop: Recommender, tmp_path: Path) 
 INTERRUPTED = """
 import os, resource, signal, sys
 from pathlib import Path
-from bert4rec.recommend import bulk
+from bert4rec.recommend import bulk, onnx_engine
 from bert4rec.recommend.bulk import Request, recommend_file
 from tests.recommend.test_bulk import IDS
 from tests.recommend.tiny import highest_first
@@ -560,4 +560,6 @@ def test_an_answer_does_not_depend_on_who_else_is_asked_about_nor_in_which_part(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bulk, "USERS_PER_PART", per_part)
+        patch.setattr(onnx_engine, "_SCORES_AT_ONCE", 1)
+        patch.setattr(onnx_engine, "_ROWS_AT_LEAST", 15)  # so many users at a time, and the last of 256 alone
         assert recommender.recommend_many(some, k, diversity=diversity).to_polars().equals(expected)
