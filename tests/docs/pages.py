@@ -15,7 +15,7 @@ PAGES = {
 """Path → text."""
 
 FENCE = re.compile(
-    r"(?P<mark><!-- not run: .+ -->\n)?^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$",
+    r"(?P<mark><!-- not run: [^\n]+ -->\n)?^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
 
