@@ -36,7 +36,7 @@ def local_ranks() -> int:
 
 
 def is_restarted() -> bool:
-    """Whether `torchrun --max-restarts` has started this process anew because one of the others had failed."""
+    """Whether torchrun has started this process anew because one of the others had failed."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 

@@ -51,7 +51,7 @@ class DividedTask:
             raise UsageError(
                 f"{type(model).__name__} with these settings cannot be trained by several processes: that takes the "
                 "exact softmax over one table of items, so bert4rec+, bert4rec or sasrec with "
-                "`objective.loss=cross-entropy`, and `objective.negatives=0`. Train it without torchrun."
+                "objective.loss=cross-entropy, and objective.negatives=0. Train it without torchrun."
             )
         if model.num_items < ranks:
             raise UsageError(

@@ -289,8 +289,8 @@ def joined() -> Iterator[Ranks]:
         if not ranks.leads:  # The first one says it for all of them, unless it is the one that was killed.
             raise SystemExit(1) from error
         raise LostRankError(
-            "The connection to another process is lost: it has failed or was killed. What is on disk is whole; with "
-            f"--max-restarts, torchrun goes on from the last checkpoint ({_first_line(error)})."
+            "The connection to another process is lost: it has failed or was killed. What is on disk is whole; start "
+            f"again with `resume=True`, unless torchrun does ({_first_line(error)})."
         ) from error
     finally:
         _have_parted.append(True)
