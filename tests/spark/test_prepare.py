@@ -226,7 +226,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
         ("fractions.parquet", {}, DataError, "the user column holds fractions such as 1.5"),
         ("good.csv", {"k_core": 9}, DataError, "`k_core=9` leaves none of 3 actions"),
         ("good.csv", {"split": "time", "test_from": "2030"}, DataError, "2030"),
-        ("ml-1m", {}, UsageError, 'ml-1m is a named data set, which `engine="polars"` prepares.'),
+        ("ml-1m", {}, UsageError, 'ml-1m is a named data set, which `engine="embedded"` prepares.'),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence_and_leaves_nothing(
@@ -256,7 +256,7 @@ def test_a_mistake_is_told_in_a_sentence_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"engine": "flink"}, "`engine` must be one of 'polars', 'spark'; found 'flink'."),
+        ({"engine": "flink"}, "`engine` must be one of 'embedded', 'spark'; found 'flink'."),
         ({"master": "local[2]"}, 'Leave out `master`: it requires `engine="spark"`.'),
         ({"engine": "spark"}, '`engine="spark"` requires `folder`'),
         ({"engine": "spark", "folder": "dataset"}, "reads files, tables by name and Spark DataFrames"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bert4rec.logs.growing import Scratch
 
-Engine = Literal["polars", "spark"]
+Engine = Literal["embedded", "spark"]
 """What reads a log and puts it in order. The dataset is the same."""
 Moment = str | float | date
 """A date or time: an ISO text, epoch seconds, a `date` or a `datetime`."""
@@ -131,9 +131,9 @@ def prepare(
     overwrite
         Replace the folder if it is a dataset already.
     engine
-        "polars" reads the log into the memory of this machine. "spark" leaves it on Spark's executors and makes the
-        same dataset: for logs in a lake (`"s3a://…"`, or the name of a table), or too large for one machine. It
-        requires `folder`. By default a Spark DataFrame is prepared on its own session, all else with polars.
+        "embedded" is this process, with polars. "spark" leaves the log on Spark's executors and makes the same dataset:
+        for logs in a lake (`"s3a://…"`, or the name of a table), or too large for one machine. It requires `folder`. By
+        default a Spark DataFrame is prepared on its own session, all else here.
     master
         For "spark": where it computes, such as "spark://HOST:7077" or "local[4]". By default as configured, or on this
         machine.
@@ -185,7 +185,7 @@ def prepare(
             )
         if local_copy or like:
             raise UsageError(
-                '`local_copy` and `like` are for named data sets, which `engine="polars"` prepares.'
+                '`local_copy` and `like` are for named data sets, which `engine="embedded"` prepares.'
             )
         hints = hints if items is None else replace(hints, encoding=None)  # it is the catalogue's
         return prepare_on_spark(
@@ -233,10 +233,10 @@ def _place_for_rows(target: Path | None) -> Iterator["Scratch | None"]:
 def _chosen_engine(engine: Engine | None, master: str | None, source: object) -> Engine:
     if engine is not None:
         one_of("engine", engine, get_args(Engine))
-    chosen: Engine = engine or ("spark" if is_spark_frame(source) else "polars")
-    if chosen == "polars" and is_spark_frame(source):
-        raise UsageError('`engine="polars"` would collect the Spark DataFrame. Leave out `engine`.')
-    if master is not None and (chosen == "polars" or is_spark_frame(source)):
+    chosen: Engine = engine or ("spark" if is_spark_frame(source) else "embedded")
+    if chosen == "embedded" and is_spark_frame(source):
+        raise UsageError('`engine="embedded"` would collect the Spark DataFrame. Leave out `engine`.')
+    if master is not None and (chosen == "embedded" or is_spark_frame(source)):
         reason = (
             "the DataFrame has a session of its own" if chosen == "spark" else 'it requires `engine="spark"`'
         )
@@ -259,7 +259,7 @@ def _spark_rows(source: object) -> "SparkFrame | list[str]":
     named = next((path for path in map(str, paths) if path == SYNTHETIC or path in SOURCES), None)
     if named:
         raise UsageError(
-            f'{named} is a named data set, which `engine="polars"` prepares. Leave out `engine`.'
+            f'{named} is a named data set, which `engine="embedded"` prepares. Leave out `engine`.'
         )
     refuse_artefacts([path for path in paths if "://" not in str(path)])
     return [str(path) for path in paths]

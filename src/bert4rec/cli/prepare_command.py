@@ -90,9 +90,9 @@ class SplitOptions:
 class EngineOptions:
     """What reads the log and puts it in order."""
 
-    engine: Literal["polars", "spark"] = "polars"
-    """`polars` works in the memory of this machine. `spark` is for logs in a lake (s3a://…, or a table by its name) and
-    for those too large for one machine; it requires the extra `spark` and Java 17."""
+    engine: Literal["embedded", "spark"] = "embedded"
+    """`embedded` is this process. `spark` is for logs in a lake (s3a://…, or a table by its name) and for those too
+    large for one machine; it requires the extra `spark` and Java 17."""
     master: str | None = None
     """With `spark`: where it computes, such as spark://HOST:7077. [default: as configured, or this machine]"""
 

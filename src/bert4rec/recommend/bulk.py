@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from glob import escape
 from operator import add
 from pathlib import Path
@@ -21,18 +21,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert4rec.artefact import behind_links, held, write_text
-from bert4rec.data.histories import Histories
 from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, find_files
 from bert4rec.progress import ProgressCallback, progress_bar
 from bert4rec.recommend.answers import Question, Recommendations, table_of
 from bert4rec.recommend.bulk_input import Users, input_facts, open_users, users_of, users_of_lists
+from bert4rec.recommend.bulk_ranking import fallbacks, top_of_users
 from bert4rec.recommend.catalogue import Id
-from bert4rec.recommend.engine import Numbers, Scores, Steady
+from bert4rec.recommend.engine import Numbers, Scores
 from bert4rec.recommend.onnx_engine import is_exact
 from bert4rec.recommend.ranker import NOTHING
 from bert4rec.recommend.rules.rules import Rules
@@ -155,7 +154,8 @@ def recommend_many(
         done = 0
         for part in _one_ahead(users):
             parts.append(part)
-            tables.append(_top(recommender, part, question, leaves_out_seen=leaves_out_seen))
+            found = top_of_users(recommender, part, question, leaves_out_seen=leaves_out_seen, is_part=False)
+            tables.append(found)
             done += len(part.ids)
             report(done, total)
     unknown: dict[int, list[Id]] = {}
@@ -168,7 +168,7 @@ def recommend_many(
     width = min(question.k, len(recommender.catalogue))
     empty = np.empty((0, width), np.int32), np.empty((0, width), np.float32)
     numbers, scores = (np.concatenate(column) for column in zip(empty, *tables, strict=True))
-    is_fallback = np.concatenate([np.empty(0, bool), *(_fallbacks(recommender, part) for part in parts)])
+    is_fallback = np.concatenate([np.empty(0, bool), *(fallbacks(recommender, part) for part in parts)])
     if is_fallback.any():
         cold = int(np.count_nonzero(is_fallback))
         log.warning(
@@ -197,8 +197,10 @@ def answer_lists(
 ) -> "tuple[pl.DataFrame, Tally]":
     """What `recommend_file` writes for users in a table with the columns `user` and `item`, and what became of them."""
     users = users_of_lists(lists, recommender.catalogue)
-    numbers, scores = _top(recommender, users, question, leaves_out_seen=leaves_out_seen)
-    is_fallback = _fallbacks(recommender, users)
+    numbers, scores = top_of_users(
+        recommender, users, question, leaves_out_seen=leaves_out_seen, is_part=True
+    )
+    is_fallback = fallbacks(recommender, users)
     answers = table_of(users.ids, numbers, scores, is_fallback, recommender.catalogue, titles=titles)
     return answers, Tally(len(users.ids), users.unknown, int(np.count_nonzero(is_fallback)))
 
@@ -206,52 +208,6 @@ def answer_lists(
 def most_users(recommender: "Recommender", k: int) -> int:
     """How many users may be answered at a time, so that the answers fit into memory."""
     return max(1, ANSWERS_PER_PART // min(k, len(recommender.catalogue)))
-
-
-def _fallbacks(recommender: "Recommender", users: Users) -> NDArray[np.bool_]:
-    """Who gets the most popular items. Models that know users need no history."""
-    is_fallback: NDArray[np.bool_] = users.histories.lengths == 0
-    return is_fallback & (recommender.user_scorer is None)
-
-
-def _top(
-    recommender: "Recommender", users: Users, question: Question, *, leaves_out_seen: bool
-) -> tuple[Numbers, Scores]:
-    """Tables [users, k] of numbers and scores, filled up with number 0."""
-    histories = users.histories
-    excluded = histories if leaves_out_seen else Histories(histories.items, histories.begin, histories.begin)
-    if len(question.exclude):
-        excluded = excluded.followed_by(question.exclude)
-    if recommender.user_scorer is not None and users.places is not None:
-        return recommender.user_scorer.top(users.places, histories, excluded, question.k, question.candidates)
-    ranker, count = recommender.ranker, len(histories)
-    if isinstance(ranker.engine, Steady):
-        rows = _enough_rows(histories, ranker.engine.enough)
-        histories, excluded = histories[rows], excluded[rows]
-    if not ranker.is_about_few(question):
-        numbers, scores = ranker.top_rows(
-            histories, excluded, question.k, question.subset, question.diversity
-        )
-        return numbers[:count], scores[:count]
-    asked = [
-        replace(question, history=history.flat()[1], exclude=left_out.flat()[1])
-        for history, left_out in (
-            (histories[row : row + 1], excluded[row : row + 1]) for row in range(len(histories))
-        )
-    ]
-    width = min(question.k, len(recommender.catalogue))
-    numbers = np.zeros((len(asked), width), np.int32)
-    scores = np.full((len(asked), width), -np.inf, np.float32)
-    for row, (best, best_scores) in enumerate(ranker.top(asked)):
-        numbers[row, : len(best)], scores[row, : len(best)] = best, best_scores
-    return numbers[:count], scores[:count]
-
-
-def _enough_rows(histories: Histories, enough: int) -> NDArray[np.int64]:
-    """All rows, and some again, until enough of them are not empty: so no answer depends on how users are parted."""
-    rows, warm = np.arange(len(histories)), np.flatnonzero(histories.lengths)
-    missing = max(0, enough - len(warm)) if len(warm) else 0
-    return np.concatenate([rows, np.resize(warm, missing)])
 
 
 def recommend_file(
@@ -311,7 +267,9 @@ def _finished_parts(
             path = request.parts / f"{number:06d}.parquet"
             found = None
             if not path.exists():
-                found = _top(recommender, part, question, leaves_out_seen=leaves_out_seen)
+                found = top_of_users(
+                    recommender, part, question, leaves_out_seen=leaves_out_seen, is_part=True
+                )
             if being_written:
                 yield being_written.result()
             being_written = writer.submit(_write_part, path, part, found, recommender)
@@ -323,7 +281,7 @@ def _write_part(
     path: Path, users: Users, found: tuple[Numbers, Scores] | None, recommender: "Recommender"
 ) -> Tally:
     """What became of the users. Where nothing was `found`, because nobody was asked, the part is already there."""
-    is_fallback = _fallbacks(recommender, users)
+    is_fallback = fallbacks(recommender, users)
     if found:
         answers = table_of(users.ids, *found, is_fallback, recommender.catalogue, titles=False)
         with _whole(path) as unfinished:

@@ -36,7 +36,7 @@ def _about_input(text: str) -> Bert4RecError | None:
     ):
         return DataError(
             f"{_file(text)} has a row with too few or too many fields: {found[1][:80]!r}. If quoted fields hold line "
-            "ends, write the log as Parquet, or use `engine='polars'`."
+            "ends, write the log as Parquet, or use `engine='embedded'`."
         )
     if found := re.search(r"CSV header does not conform to the schema\.\s*Header: (.*)\s*Schema: (.*)", text):
         return DataError(

@@ -82,7 +82,7 @@ def read_sources(
 ) -> RawLog:
     """The log that is in these files, folders, globs, addresses (s3a://…) or tables, in this order."""
     if hints.encoding:
-        raise UsageError("`encoding`: Spark reads UTF-8. Recode the file, or use `engine='polars'`.")
+        raise UsageError("`encoding`: Spark reads UTF-8. Recode the file, or use `engine='embedded'`.")
     seen: set[Path] = set()
     return _union([_open(spark, source, request, hints, seen) for source in sources])
 
@@ -125,7 +125,7 @@ def _of_table(table: "DataFrame", shown: str, request: ColumnRequest, *, is_file
     if part.choice.lists:
         raise UsageError(
             f"{shown}: column {part.choice.item!r} holds lists, which Spark does not read here. Pass a row for each "
-            "action, as `pyspark.sql.functions.explode` makes them, or use `engine='polars'`."
+            "action, as `pyspark.sql.functions.explode` makes them, or use `engine='embedded'`."
         )
     return _Source(table, part, is_file)
 
@@ -178,7 +178,7 @@ def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> 
     if file.path != path and path.suffix != ".bz2":
         raise UsageError(
             f"{first} is written in a way that Spark does not read: line ends of old, or blanks before quotes. Write "
-            "it as Parquet, or use `engine='polars'`."
+            "it as Parquet, or use `engine='embedded'`."
         )
     return file
 
@@ -282,5 +282,5 @@ def _is_parquet(path: Path) -> bool:
 
 def _unreadable(shown: str, kind: str) -> UsageError:
     return UsageError(
-        f"{shown} is {UNREADABLE[kind]}, which Spark does not read. Write it as Parquet, or use `engine='polars'`."
+        f"{shown} is {UNREADABLE[kind]}, which Spark does not read. Write it as Parquet, or use `engine='embedded'`."
     )
