@@ -153,8 +153,11 @@ def recommend_many(
     ):
         done = 0
         for part in _one_ahead(users):
+            is_part = bool(parts) or len(part.ids) == per_part
             parts.append(part)
-            found = top_of_users(recommender, part, question, leaves_out_seen=leaves_out_seen, is_part=False)
+            found = top_of_users(
+                recommender, part, question, leaves_out_seen=leaves_out_seen, is_part=is_part
+            )
             tables.append(found)
             done += len(part.ids)
             report(done, total)
