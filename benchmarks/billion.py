@@ -3,7 +3,7 @@
 The log is written (`benchmarks.make_stream`), unless it is there; prepared by a process of its own; opened; and trained
 on, until a few steps are taken. The usual speed is that of the same settings and the same catalogue with the histories
 of the first users alone, which fit into any memory. Prints one JSON object a line, for results/speed-scale.jsonl. What
-was written stays in the folder: for a billion actions 3 GB of log, a dataset of 16 GB, and 32 GB while it is prepared.
+was written stays in the folder: for a billion actions 7 GB of log, a dataset of 16 GB, and 32 GB while it is prepared.
 """
 
 import argparse

@@ -71,6 +71,7 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
         "actions": 1_000_000_000,
         "cores": 2,
         "seconds": 1800.0,
+        "shared": True,
         "peak_gib": 7.94,
         "peak_disk_gib": 41.2,
     }
@@ -78,5 +79,5 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
     text = table_text(larger_table([processes, prepared, {"scale": "generate"}, again]))
     assert text.splitlines()[2:] == [
         "| `torchrun`, 2 processes on 2 cores, bert4rec, ml-1m's shape | 720 samples/s, 1.80 times one process (400) |",
-        "| `prepare`, 1,000 million actions, 2 cores | 30 min, 7.9 GiB at most, 41 GiB of disk |",
+        "| `prepare`, 1,000 million actions, 2 cores | at most 30 min, 7.9 GiB at most, 41 GiB of disk |",
     ]

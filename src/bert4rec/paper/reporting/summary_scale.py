@@ -72,7 +72,8 @@ def _millions(count: int) -> str:
 def _prepare_cells(line: Line) -> dict[str, str]:
     what = f"`prepare`, {_millions(line['actions'])} actions, {line['cores']} cores"
     space = f"{line['peak_gib']:.1f} GiB at most, {line['peak_disk_gib']:.0f} GiB of disk"
-    return {what: f"{line['seconds'] / 60:.0f} min, {space}"}
+    bound = "at most " if line.get("shared") else ""  # Others were at work on the same cores.
+    return {what: f"{bound}{line['seconds'] / 60:.0f} min, {space}"}
 
 
 def _training_cells(line: Line) -> dict[str, str]:
