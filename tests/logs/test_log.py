@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert4rec.errors import DataError, NotFoundError
+from bert4rec.logs import log as log_reading
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints
 from bert4rec.logs.items import read_items
@@ -308,11 +309,17 @@ def test_a_time_column_can_be_left_aside(tmp_path: Path) -> None:
     assert rows_of(read_log([tmp_path / "log.csv"], ColumnRequest(time="none"))) == [("a", 1)]
 
 
-def test_titles_in_the_log_are_kept_once_per_item(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text('user,item,title\na,1,"Tea, green"\nb,1,Tea\nb,2,Jam\n')
-    columns = read_log([tmp_path / "log.csv"]).item_columns
+@pytest.mark.parametrize("most_held", [log_reading.MOST_TITLES, 1])
+def test_titles_in_the_log_are_kept_once_per_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_held: int
+) -> None:
+    """The first one, however many files and titles there are."""
+    monkeypatch.setattr(log_reading, "MOST_TITLES", most_held)
+    (tmp_path / "log-1.csv").write_text('user,item,title\na,1,"Tea, green"\nb,1,Tea\nb,2,Jam\n')
+    (tmp_path / "log-2.csv").write_text("user,item,title\na,3,Milk\nb,1,Coffee\n")
+    columns = read_log([tmp_path / "log-1.csv", tmp_path / "log-2.csv"]).item_columns
     assert columns is not None
-    assert columns.rows() == [("1", "Tea, green"), ("2", "Jam")]
+    assert columns.rows() == [("1", "Tea, green"), ("2", "Jam"), ("3", "Milk")]
 
 
 def test_blanks_around_titles_are_no_part_of_them(tmp_path: Path) -> None:

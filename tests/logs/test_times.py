@@ -274,3 +274,11 @@ def test_moments_on_the_command_line() -> None:
     for text in ("tomorrow", "inf", "7"):
         with pytest.raises(UsageError, match="not a date"):
             parse_moment(text)
+
+
+def test_what_is_read_of_a_time_does_not_depend_on_how_others_are_written() -> None:
+    """Nanoseconds have more digits than a float, through which only fractions must go."""
+    alone, beside = TimeReader("time", None), TimeReader("time", None)
+    written = f"{NEW_YEAR}123456789"
+    assert read_batch(alone, written) == [NEW_YEAR * 1_000_000 + 123_456]
+    assert read_batch(beside, written, "n/a", written)[0] == NEW_YEAR * 1_000_000 + 123_456

@@ -1,6 +1,7 @@
 """Arrays that are filled piece by piece: in memory, or as .npy files that are mapped into it."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ def new_array(path: Path | None, dtype: DTypeLike, shape: tuple[int, ...]) -> ND
         _write_header(file, np.dtype(dtype), shape)
         size = file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize
         file.flush()
-        os.posix_fallocate(file.fileno(), 0, size)
+        if sys.platform == "linux":  # others have no such call; there a full disk is found out later
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
     mapped: NDArray[Any] = np.lib.format.open_memmap(path, "r+")
     return mapped
 

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+MOST_TITLES = 2**22
+"""Titles of items, some of them several times, that are held before each is kept once."""
+
+
 @dataclass(frozen=True)
 class Log:
     """An interaction log in the order it was written, not yet filtered or sorted.
@@ -209,6 +213,8 @@ def encode(
             times.add(complete["time"].to_numpy())
         if "title" in frame.columns:
             titles.append(_first_of_each(complete.select(pl.col("item").alias("id"), "title").drop_nulls()))
+            if sum(each.height for each in titles) > MOST_TITLES:
+                titles = [_first_of_each(pl.concat(titles))]
         if progress:
             progress(rows, None)
     users, user_ids = _ids(names["user"], numbers["user"].array(), as_text="user" in text_ids)

@@ -279,14 +279,18 @@ def _to_microseconds(values: "pl.Series", unit: str | None) -> "pl.Series":
     factor = MICROSECONDS_PER[unit]
     whole = values.cast(pl.Int64, strict=False)
     exact = (whole * factor).cast(pl.Int64, strict=False) if factor >= 1 else whole // round(1 / factor)
-    if whole.null_count() == values.null_count() and not values.dtype.is_float():
+    if values.dtype.is_float():
+        whole = exact = pl.Series([None] * len(values), dtype=pl.Int64)
+    if whole.null_count() == values.null_count():
         return exact
     fractional = values.cast(pl.Float64, strict=False)
-    return (
+    rounded = (
         pl.select(pl.when(fractional.is_finite()).then((fractional * factor).round()))
         .to_series()
         .cast(pl.Int64, strict=False)
     )
+    # Each by itself: what is read of one time must not depend on how others are written.
+    return pl.select(pl.when(whole.is_null()).then(rounded).otherwise(exact)).to_series()
 
 
 def _parse_iso(values: "pl.Series") -> "pl.Series":

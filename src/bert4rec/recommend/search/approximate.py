@@ -112,10 +112,8 @@ class ApproximateSearch:
         self, query: Queries, places: Places, excluded: Numbers, k: int, subset: Subset | None
     ) -> tuple[Numbers, Scores] | None:
         places = np.sort(places[places >= 0])
-        places = places[
-            len(places) % BLOCK :
-        ]  # whole blocks, as they are scored to the last bit as all items are
-        if len(places) < k:
+        # Whole blocks alone are scored to the last bit as all items are.
+        if len(places) < k or len(places) % BLOCK:
             return None
         numbers, scores = self._exact_top(query, places, excluded, k, subset)
         if not scores[0, -1] > -np.inf:  # as well if it is not a number
