@@ -60,7 +60,7 @@ def main() -> None:
     tell(
         "prepare",
         actions=given.actions,
-        engine="polars",
+        engine="embedded",
         seconds=seconds,
         peak_gib=peak,
         peak_disk_gib=disk,

@@ -15,7 +15,7 @@ from bert4rec.cli.options import as_options
 PACKAGE = Path(bert4rec.__file__).parent
 LIBRARY_ONLY = {"tasks/cloze.py", "tasks/task.py", "training/specs.py", "world/world.py"}
 """What these refuse cannot be reached from the command line: models and worlds of one's own."""
-STAYS = {"`SplitSpec`", "`to_arrow()`", "`to_pandas()`", "`bert4rec.register(0, ...)`", "`0`"}
+STAYS = {"`SplitSpec`", "`df`", "`to_arrow()`", "`to_pandas()`", "`bert4rec.register(0, ...)`", "`0`"}
 """In backticks as it is. 0 stands for what a message fills in: on its own, the name of a parameter."""
 FLAG = re.compile(r"(?<![\w(-])--[a-z][a-z-]*(?![\w:-])")
 """An option; not a variable of a style sheet, as in `--line: 1px` and `var(--line)`."""
