@@ -23,9 +23,9 @@ MANY_ITEMS = 500_000
 RECALL = 0.98
 """The share of the best items that an index should find."""
 HISTORIES = 1000
-_LONGEST_SHARE = 1 / 64
-"""Of the items: those that are always read."""
-_PROBED_SHARE = 1 / 128
+_LONGEST_SHARE, _MOST_LONGEST = 1 / 64, 2**15
+"""Of the items: those that are always read; of millions, they alone would take most of the time."""
+_PROBED_SHARE = 1 / 256
 """Of the lists, to begin with."""
 _TRAINED_ON = 64
 """Vectors for each list: more make lists hardly better, and faiss asks for 39."""
@@ -73,7 +73,7 @@ def _write_lists(folder: Path, engine: OnnxEngine, places: NDArray[np.int64], bi
     faiss.omp_set_num_threads(usable_cores())
     parts = (places[part] for part in by_rows(len(places), _ROWS_AT_ONCE))
     lengths = np.concatenate([np.linalg.norm(vectors(part), axis=1) for part in parts])
-    num_longest = max(1, int(_LONGEST_SHARE * len(places)))
+    num_longest = max(1, min(int(_LONGEST_SHARE * len(places)), _MOST_LONGEST))
     is_long = np.zeros(len(places), bool)
     is_long[np.argpartition(-lengths, num_longest - 1)[:num_longest]] = True
     longest, others = places[is_long], places[~is_long]
