@@ -21,6 +21,7 @@ from bert4rec.recommend.rules.rules import Rules
 from bert4rec.spark.answering import Answering, ModelPlace
 from bert4rec.spark.bulk_answers import _Job, write_answers
 from bert4rec.spark.failures import explained
+from bert4rec.spark.tables import lists_of
 from tests.recommend.rules.goods import attributes_of_goods
 from tests.service.servers import LARGE_ID, variant
 from tests.spark.cluster import Gate
@@ -222,7 +223,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
     single = recommender.recommend_file(source, tmp_path / "single.parquet", 4)
     with Gate() as gate:
         df = gated(spark.read.parquet(str(source)).coalesce(1).repartition(6), gate)
-        job = _Job(df, exported_model, recommender, Rules(4), ColumnRequest(), "users")
+        job = _Job(lists_of(df, ColumnRequest(), where="users"), exported_model, recommender, Rules(4))
         gate.when_reached(2, cluster.workers[-1].kill)
         tally = write_answers(
             job.answers(has_tally=True), str(tmp_path / "out"), source="users", overwrite=False
@@ -267,20 +268,6 @@ def test_the_command_writes_a_folder_and_tells_what_one_machine_tells(
     assert rows_of(found.select(columns)) == rows_of(expected.select(columns))
 
 
-def test_numbers_in_a_csv_file_are_numbers_unless_one_of_them_is_a_name(
-    spark: "SparkSession", exported_model: Path, tmp_path: Path
-) -> None:
-    log = log_of(histories()[:9], "iso")
-    for users, kind in ((pl.col("user"), pl.Int64), ("00" + pl.col("user").cast(pl.String), pl.String)):
-        source, target = tmp_path / "log.csv", tmp_path / "answers"
-        log.with_columns(user=users).write_csv(source)
-        call(exported_model, "--input", source, "-o", target, "--engine", "spark", "--overwrite")
-        found = pl.read_parquet(target / "*.parquet")
-        assert found.schema["user"] == kind
-        expected = on_one_machine(exported_model, source, tmp_path / "out.parquet", 10, overwrite=True)
-        assert rows_of(found) == rows_of(expected)
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -290,21 +277,19 @@ def test_numbers_in_a_csv_file_are_numbers_unless_one_of_them_is_a_name(
             r"run is a run; expected an exported model, which `run\.export\(\)` writes",
         ),
         ({"model": "nothing"}, NotFoundError, "nothing does not exist; expected an exported model"),
-        ({"--input": "nowhere"}, NotFoundError, "nowhere does not exist; expected a file, a folder"),
-        (
-            {"--input": "nowhere.parquet"},
-            NotFoundError,
-            "nowhere.parquet cannot be read by Spark: .*PATH_NOT_FOUND",
-        ),
+        ({"--input": "nowhere"}, NotFoundError, "nowhere does not exist, and no file matches it"),
+        ({"--input": "nowhere.orc"}, NotFoundError, "nowhere.orc does not exist"),
+        ({"--input": "short.csv"}, DataError, "short.csv has a row with too few or too many fields: '2,i7'"),
         ({"--input": "strange.parquet"}, DataError, "No column of .* looks like the user. Columns: a, b"),
         ({"--input": "nobody.parquet"}, DataError, "No users found in"),
         (
             {"--input": "when.parquet"},
             DataError,
-            "the time soon of column 'time' is neither a number nor an ISO date",
+            "1 of 2 times in column 'time' cannot be read: 'soon'",
         ),
         ({"--item-col": "what"}, DataError, "column 'what' not found"),
         ({"-o": "taken"}, UsageError, "taken already exists"),
+        ({"-o": "s3a://nowhere/out"}, UsageError, "Spark has no library for addresses of S3A"),
         ({"-o": "taken", "--overwrite": ""}, UsageError, "taken was not written by Spark"),
         ({"--threads": "2"}, UsageError, "--threads is for one machine"),
         ({"--separator": ";"}, UsageError, "--separator is for one machine"),
@@ -329,6 +314,7 @@ def test_what_cannot_be_answered_is_refused_and_nothing_is_written(
     pl.DataFrame({"a": [1], "b": [2]}).write_parquet("strange.parquet")
     pl.read_parquet(lists).clear().write_parquet("nobody.parquet")
     pl.DataFrame({"user": [1, 2], "item": ["i1", "i2"], "time": ["1", "soon"]}).write_parquet("when.parquet")
+    Path("short.csv").write_text("user,item,time\n1,i5,1400000000\n2,i7\n")
     before = sorted(path.name for path in tmp_path.iterdir())
     options = {"--input": str(lists), "-o": str(tmp_path / "out"), **change}
     model = Path(options.pop("model", exported_model)).absolute()

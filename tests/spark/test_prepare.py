@@ -13,6 +13,7 @@ import bert4rec
 from bert4rec.cli import app
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.spark import deliver, spark_prepare
+from bert4rec.spark.session import job_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ def as_text(log: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_csv(folder: Path) -> list[Path]:
-    """Numbers as text, some as 6.0 and with blanks, some missing, and times that are none."""
+    """Numbers as text, some as 6.0 and with blanks, some missing, times that are none, and rows of nothing."""
     place = pl.int_range(pl.len())
     log = messy_log().with_columns(pl.all().cast(pl.String))
     log = log.with_columns(
@@ -57,7 +58,8 @@ def write_csv(folder: Path) -> list[Path]:
         time=pl.when(place % 90 == 1).then(None).otherwise("time"),
         note=pl.when(place % 3 == 0).then(pl.lit('a "quoted", text')),
     )
-    log.write_csv(folder / "log.csv")
+    text = log.write_csv().splitlines()
+    (folder / "log.csv").write_text("\n".join([*text[:50], "", ",,,", *text[50:]]))
     return [folder / "log.csv"]
 
 
@@ -110,6 +112,40 @@ def write_formatted(folder: Path) -> list[Path]:
     return [folder / "log.txt"]
 
 
+def write_nanoseconds(folder: Path) -> list[Path]:
+    """As pandas writes them, some before 1970; and small numbers in one file, large ones in the next."""
+    log = messy_log().with_columns(
+        (pl.from_epoch("time", time_unit="s").dt.cast_time_unit("ns") - pl.duration(days=365 * 45)).alias(
+            "the day"
+        )
+    )
+    log = log.with_columns(pl.col("the day") + pl.duration(nanoseconds=pl.int_range(pl.len()) * 7)).drop(
+        "time"
+    )
+    log[:90].with_columns(pl.col("user", "item").cast(pl.Int32)).write_parquet(folder / "a.parquet")
+    log[90:].write_parquet(folder / "b.parquet")
+    return [folder]
+
+
+def write_dates_out_of_range(folder: Path) -> list[Path]:
+    log = messy_log().with_columns(day=pl.from_epoch("time", time_unit="s").cast(pl.Date)).drop("time")
+    log = log.with_columns(
+        day=pl.when(pl.int_range(pl.len()) % 300 == 9).then(pl.date(1890, 1, 1)).otherwise("day")
+    )
+    log.write_parquet(folder / "log.parquet")
+    return [folder / "log.parquet"]
+
+
+def write_numbers_out_of_range(folder: Path) -> list[Path]:
+    """And columns that differ only in their case."""
+    place = pl.int_range(pl.len())
+    log = messy_log().with_columns(
+        time=pl.when(place % 300 == 9).then(10**15).otherwise("time"), USER=pl.lit(1)
+    )
+    log.write_parquet(folder / "log.parquet")
+    return [folder / "log.parquet"]
+
+
 CASES: dict[str, tuple[Callable[[Path], list[Path]], dict[str, Any]]] = {
     "dirt": (write_csv, {"drop_bad_rows": True}),
     "several files, dates, moments": (
@@ -126,6 +162,9 @@ CASES: dict[str, tuple[Callable[[Path], list[Path]], dict[str, Any]]] = {
     ),
     "a split by time": (write_written_dates, {"split": "time", "test_from": 0.8, "repeats": "keep"}),
     "a format of times": (write_formatted, {"user": 1, "item": 2, "time": 3, "time_format": "%d/%m/%Y"}),
+    "nanoseconds, and numbers of several sizes": (write_nanoseconds, {}),
+    "dates out of range": (write_dates_out_of_range, {"drop_bad_rows": True}),
+    "numbers out of range": (write_numbers_out_of_range, {"drop_bad_rows": True}),
     "cores without times": (write_parquet, {"time": "none", "min_item_actions": 3, "k_core": 6}),
 }
 
@@ -215,12 +254,29 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
         ("good.csv", {"encoding": "latin-1"}, UsageError, "`encoding`: Spark reads UTF-8"),
         ("short.csv", {}, DataError, "short.csv has a row with too few or too many fields: '2,7'"),
         ("broken.jsonl", {}, DataError, "broken.jsonl"),
+        ("_a.csv", {}, UsageError, "_a.csv: Spark reads no files whose names begin with _"),
+        ("ends", {}, DataError, "ends/b.tsv is separated by something else than the first file"),
+        ("units", {}, DataError, "60 of 80 times in column 'time' cannot be read: '1400000000000'"),
+        ("names", {}, DataError, "names/user_id.parquet has no column 'user', which the first file has"),
+        ("keys", {}, DataError, "keys/user_id.jsonl has no column 'user', which the first file has"),
+        (
+            "types",
+            {},
+            DataError,
+            "types/b.parquet: column user is stored as DOUBLE, and in the first file as",
+        ),
         ("late.csv", {}, DataError, "1 of 3 times in column 'time' cannot be read: 'soon' ("),
         (
             "words.txt",
             {},
             UsageError,
             'words.txt is a file of "user item item …" lines, which Spark does not read.',
+        ),
+        (
+            "moments",
+            {},
+            DataError,
+            "moments/us.parquet does not store times in nanoseconds, as the first file",
         ),
         ("lists.parquet", {}, UsageError, "column 'items' holds lists"),
         ("fractions.parquet", {}, DataError, "the user column holds fractions such as 1.5"),
@@ -239,6 +295,23 @@ def test_a_mistake_is_told_in_a_sentence_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("ends", "moments", "units", "names", "keys", "types"):
+        Path(name).mkdir()
+    seconds = [f"{user},5,{1400000000 + user}" for user in range(20)]
+    Path("units/a.csv").write_text("\n".join(["user,item,time", *seconds]))
+    Path("units/b.csv").write_text("\n".join(["user,item,time", *(f"{line}000" for line in seconds * 3)]))
+    for name, users in (("user", [1, 1]), ("user_id", [2, 2, 2])):
+        frame = pl.DataFrame({name: users, "item": list(range(len(users)))})
+        frame.write_parquet(f"names/{name}.parquet")
+        frame.write_ndjson(f"keys/{name}.jsonl")
+    pl.DataFrame({"user": [1, 2], "item": [1, 2]}).write_parquet("types/a.parquet")
+    pl.DataFrame({"user": [1.0, 2.0], "item": [1, 2]}).write_parquet("types/b.parquet")
+    for unit in ("ns", "us"):
+        days = pl.Series([0, 1]).cast(pl.Datetime("ns" if unit == "ns" else "us"))
+        pl.DataFrame({"user": [1, 2], "item": [1, 2], "time": days}).write_parquet(f"moments/{unit}.parquet")
+    Path("ends/a.csv").write_text("user,item,time\n1,5,1400000000\n")
+    Path("ends/b.tsv").write_text("user\titem\ttime\n1\t5\t1400000000\n")
+    Path("_a.csv").write_text("user,item\n1,5\n")
     Path("good.csv").write_text("user,item,time\n1,5,1400000000\n2,7,1400000001\n2,8,1400000002\n")
     Path("short.csv").write_text("user,item,time\n1,5,1400000000\n2,7\n")
     Path("late.csv").write_text("user,item,time\n1,5,1400000000\n2,7,soon\n2,8,1400000002\n")
@@ -270,10 +343,10 @@ def test_what_contradicts_the_engine_is_refused_without_spark(
     assert message in str(error.value)
 
 
-def test_the_session_keeps_its_settings(tmp_path: Path, spark: "SparkSession") -> None:
-    names = ("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.files.minPartitionNum")
+def test_the_session_keeps_its_settings(spark: "SparkSession") -> None:
+    names = (*spark_prepare.LARGE_BATCHES, "spark.sql.files.minPartitionNum", "spark.sql.caseSensitive")
     before = [spark.conf.get(name, None) for name in names]
-    with spark_prepare._settings(spark):
+    with job_settings(spark, spark_prepare.LARGE_BATCHES):
         assert [spark.conf.get(name, None) for name in names] != before
     assert [spark.conf.get(name, None) for name in names] == before
 

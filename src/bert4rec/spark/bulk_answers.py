@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from bert4rec.artefact import wrong_folder
@@ -22,9 +22,10 @@ from bert4rec.recommend.onnx_engine import is_exported
 from bert4rec.recommend.recommender import Recommender
 from bert4rec.recommend.rules.rules import Rules, Where
 from bert4rec.spark.answering import TALLY, Answering, ModelPlace
+from bert4rec.spark.complete_log import Shelf
 from bert4rec.spark.failures import explained
-from bert4rec.spark.session import without_pandas_warning
-from bert4rec.spark.tables import file_system, full_path, lists_of, open_table
+from bert4rec.spark.session import job_settings, without_pandas_warning
+from bert4rec.spark.tables import file_system, full_path, lists_of, open_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,8 +77,8 @@ def recommend(
         raise UsageError(f"`df` must be a DataFrame of Spark; found {type(df).__name__}.")
     rules = Rules(k, exclude_seen, allow, deny, where, diversity)
     recommender = open_model(model)
-    columns = ColumnRequest.of(user, item, time)
-    return _Job(df, Path(model), recommender, rules, columns, "`df`").answers(titles=titles)
+    lists = lists_of(df, ColumnRequest.of(user, item, time), where="`df`")
+    return _Job(lists, Path(model), recommender, rules).answers(titles=titles)
 
 
 def open_model(model: str | Path, *, quantised: bool = True, force: bool = False) -> Recommender:
@@ -92,23 +93,19 @@ def open_model(model: str | Path, *, quantised: bool = True, force: bool = False
 class _Job:
     """Whom to answer, by which model and rules."""
 
-    table: "DataFrame"
+    lists: "DataFrame"
+    """A row for each user, with the columns `user` and `item`, a list."""
     folder: Path
     recommender: Recommender
     rules: Rules
-    columns: ColumnRequest
-    where: str
-    """How messages call the table."""
     quantised: bool = True
-    num_tasks: int | None = None
 
     def answers(self, *, titles: bool = False, has_tally: bool = False) -> "DataFrame":
         """What `recommend` gives; with rows of counts if asked for."""
         from pyspark.sql.types import ArrayType, FloatType, IntegerType, LongType, StringType, StructType
 
         self.recommender.question((), self.rules)  # refuses what this model cannot do
-        lists = lists_of(self.table, self.columns, where=self.where, num_tasks=self.num_tasks)
-        spark, catalogue = lists.sparkSession, self.recommender.catalogue
+        lists, catalogue, spark = self.lists, self.recommender.catalogue, self.lists.sparkSession
         place = _place(spark, self.folder, self.recommender.version)
         titles = titles and bool(catalogue.titles)
         schema = StructType().add("user", lists.schema["user"].dataType).add("rank", IntegerType())
@@ -154,10 +151,9 @@ def recommend_table(
     overwrite: bool = False,
 ) -> Tally:
     """Recommend to everybody in what Spark reads at `source`, and write a folder of parts, which is whole or absent."""
-    with explained():
-        table = open_table(spark, source, columns)
-        num_tasks = spark.sparkContext.defaultParallelism  # even a small file is much to compute
-        job = _Job(table, model, recommender, rules, columns, source, quantised, num_tasks)
+    with without_pandas_warning(), explained(), Shelf() as shelf, job_settings(spark):
+        lists = open_lists(spark, source, columns, shelf)
+        job = _Job(lists, model, recommender, rules, quantised)
         return write_answers(job.answers(has_tally=True), target, source=source, overwrite=overwrite)
 
 
@@ -182,25 +178,27 @@ def write_answers(answers: "DataFrame", target: str, *, source: str, overwrite: 
 
 def check_target(spark: "SparkSession", target: str, *, overwrite: bool) -> None:
     """Refuse a target that cannot be written before any long work."""
-    target = full_path(spark, target)
-    files, path = file_system(spark, target)
-    if not files.exists(path):
-        return
-    if not overwrite:
-        raise UsageError(f"{target} already exists. Choose another `target`, or use `overwrite=True`.")
-    if not files.exists(file_system(spark, f"{target}/_SUCCESS")[1]):
-        raise UsageError(f"{target} was not written by Spark: it has no _SUCCESS. Choose another `target`.")
+    with explained():
+        target = full_path(spark, target)
+        files, path = file_system(spark, target)
+        if not files.exists(path):
+            return
+        if not overwrite:
+            raise UsageError(f"{target} already exists. Choose another `target`, or use `overwrite=True`.")
+        if not files.exists(file_system(spark, f"{target}/_SUCCESS")[1]):
+            raise UsageError(
+                f"{target} was not written by Spark: it has no _SUCCESS. Choose another `target`."
+            )
 
 
 @contextmanager
 def _whole(spark: "SparkSession", target: str, *, overwrite: bool) -> Iterator[str]:
-    """Another name to write under, which becomes `target` when the block ends well."""
-    target = target.rstrip("/")
+    """Another name to write under, which becomes `target` when the block ends well; else `target` is as it was."""
+    target = full_path(spark, target)
     check_target(spark, target, overwrite=overwrite)
     folder, _, name = target.rpartition("/")
-    beside = f"{folder}/" if folder or target.startswith("/") else ""
     unfinished, replaced = (
-        f"{beside}.{name}.{kind}-{uuid4().hex[:8]}" for kind in ("unfinished", "replaced")
+        f"{folder}/.{name}.{kind}-{uuid4().hex[:8]}" for kind in ("unfinished", "replaced")
     )
     files, new = file_system(spark, unfinished)
     _, old = file_system(spark, replaced)
@@ -208,10 +206,27 @@ def _whole(spark: "SparkSession", target: str, *, overwrite: bool) -> Iterator[s
     try:
         yield unfinished
         check_target(spark, target, overwrite=overwrite)  # somebody else may have made it meanwhile
-        if files.exists(whole) and not files.rename(whole, old):
-            raise OSError(f"{target} cannot be replaced.")
-        if not files.rename(new, whole):
-            raise OSError(f"{target} cannot be written: {unfinished} cannot be renamed.")
+        with _set_aside(files, whole, old):
+            _rename(files, new, whole)
     finally:
-        for left in (new, old):
-            files.delete(left, True)
+        files.delete(new, True)
+
+
+@contextmanager
+def _set_aside(files: Any, whole: Any, old: Any) -> Iterator[None]:
+    """Call what is there by another name until the block ends: then it is deleted, or, after a failure, put back."""
+    if not files.exists(whole):
+        yield
+        return
+    _rename(files, whole, old)
+    try:
+        yield
+    except BaseException:
+        _rename(files, old, whole)
+        raise
+    files.delete(old, True)
+
+
+def _rename(files: Any, old: Any, new: Any) -> None:
+    if not files.rename(old, new):
+        raise OSError(f"{old.toString()} cannot be renamed to {new.toString()}.")

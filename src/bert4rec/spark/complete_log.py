@@ -5,20 +5,20 @@ machine. Dates and whole numbers are converted by Spark itself; other times by t
 Python of the executors.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from bert4rec.errors import UsageError
+from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.log import describe_missing
 from bert4rec.logs.readers import ROWS_PER_BATCH
 from bert4rec.logs.times import EARLIEST, LATEST, MICROSECONDS_PER, MOST_EXAMPLES, TimeReader, without_blanks
-from bert4rec.spark.raw_log import RawLog
+from bert4rec.spark.raw_log import FLOOR_DIVISION, RawLog, literal, path_of
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, Row
 
@@ -78,8 +78,9 @@ def read_complete(
     splits = _in_order_of_log(_survey(rows, undecided))
     notes = _notes(raw, splits)
     if times:
-        _count_bad_times(times, rows, splits, where)
+        _count_bad_times(times, rows, splits, raw)
         notes += times.settle(drop_bad_rows=drop_bad_rows)
+    _refuse_other_columns(raw, splits)
     missing = {role: _total(splits, f"no {role}") for role in _roles(rows)}
     # Without a filter, what counts users need not read items and times.
     lacks_nothing = not any(missing.values()) and not _total(splits, "bad")
@@ -106,8 +107,7 @@ def _with_times(rows: "DataFrame", times: TimeReader, raw: RawLog) -> "DataFrame
         times.convert(example, where)  # Refuses a format: dates have none.
         micros = F.col("time")
     else:
-        first = rows.filter(F.col("time").isNotNull()).select("time").limit(ROWS_PER_BATCH)
-        times.learn(without_blanks(pl.DataFrame(first.toArrow())["time"]).drop_nulls())
+        _learn(times, rows, raw)
         is_whole = rows.schema["time"].dataType.simpleString() == "bigint"
         if times.unit not in MICROSECONDS_PER or not is_whole:
             return rows.mapInArrow(_reader_of(times, where), _and_bad(rows))
@@ -117,6 +117,24 @@ def _with_times(rows: "DataFrame", times: TimeReader, raw: RawLog) -> "DataFrame
     return rows.withColumn("bad", bad).withColumn("time", micros)
 
 
+def _learn(times: TimeReader, rows: "DataFrame", raw: RawLog) -> None:
+    """How times are written, from the first ones of the log. Spark itself may read another file first."""
+    import polars as pl
+    from pyspark.sql import functions as F
+
+    timed = rows.filter(F.col("time").isNotNull())
+    for source, file in raw.files:
+        if times.unit is not None:
+            return
+        here = timed.filter(F.col("source") == source)
+        first = pl.Series("time", [], dtype=pl.Null)
+        for frame in stream((here.filter(F.col("file") == file) if file else here).select("time")):
+            first = pl.concat([first.cast(frame.schema["time"]), without_blanks(frame["time"]).drop_nulls()])
+            if len(first) >= ROWS_PER_BATCH:
+                break
+        times.learn(first.head(ROWS_PER_BATCH))
+
+
 def _epoch(factor: float) -> "Column":
     """The whole numbers of `time` in microseconds. Never as floats, which have too few digits for nanoseconds."""
     from pyspark.sql import functions as F
@@ -124,7 +142,7 @@ def _epoch(factor: float) -> "Column":
     if factor >= 1:
         return F.try_multiply(F.col("time"), F.lit(int(factor)))
     per_microsecond = round(1 / factor)
-    return F.expr(f"(time - pmod(time, {per_microsecond})) div {per_microsecond}")
+    return F.expr(FLOOR_DIVISION.format("time", per_microsecond))
 
 
 def _and_bad(rows: "DataFrame") -> str:
@@ -199,18 +217,14 @@ def _survey(rows: "DataFrame", undecided: Sequence[str]) -> "list[Row]":
         number = _without_point(F.col(role))
         is_whole = number.rlike(WHOLE) & number.try_cast("bigint").isNotNull()
         found.append(F.bool_and(F.when(left, is_whole)).alias(f"whole {role}"))
+    found.append(F.count_if(left).alias("complete"))
     if "time" in rows.columns:
         found.append(F.count_if(F.col("bad").isNull() & F.col("time").isNull()).alias("untimed"))
     return rows.groupBy("source", "file", "block").agg(*found).collect()
 
 
 def _in_order_of_log(splits: "Sequence[Row]") -> "list[Row]":
-    return sorted(splits, key=lambda split: (split.source, _path(split.file), split.block))
-
-
-def _path(file: str | None) -> PurePosixPath:
-    """The path of a file, of which Spark gives the address."""
-    return PurePosixPath(unquote(file or "").removeprefix("file:"))
+    return sorted(splits, key=lambda split: (split.source, path_of(split.file), split.block))
 
 
 def _with_row(rows: "DataFrame", splits: "Sequence[Row]") -> "DataFrame":
@@ -233,9 +247,8 @@ def _total(splits: "Sequence[Row]", name: str) -> int:
     return sum(split[name] for split in splits)
 
 
-def _count_bad_times(times: TimeReader, rows: "DataFrame", splits: "Sequence[Row]", where: str) -> None:
+def _count_bad_times(times: TimeReader, rows: "DataFrame", splits: "Sequence[Row]", raw: RawLog) -> None:
     """Tell `times` how many values are not times, with the first few as examples."""
-    import polars as pl
     from pyspark.sql import functions as F
 
     times.count = _total(splits, "rows") - _total(splits, "untimed")
@@ -244,9 +257,44 @@ def _count_bad_times(times: TimeReader, rows: "DataFrame", splits: "Sequence[Row
         return
     first = _with_row(rows.filter(F.col("bad").isNotNull()), splits).orderBy("row").limit(MOST_EXAMPLES)
     for row in first.collect():
-        micros = times.convert(pl.Series([row.bad]), where)[0][0]
-        shown = where if row.file is None else _path(row.file)
-        times.add_example(row.bad, micros, f"{shown}, row {_row_of_file(row, splits)}")
+        where, kind = raw.parts[row.source].file.shown, raw.time_types[row.source]
+        assert kind is not None
+        value = _as_stored(row.bad, kind)
+        shown = where if row.file is None else path_of(row.file)
+        times.add_example(
+            value[0], times.convert(value, where)[0][0], f"{shown}, row {_row_of_file(row, splits)}"
+        )
+
+
+def _as_stored(bad: str, kind: "pl.DataType") -> "pl.Series":
+    """What is not a time, as the log has it: text, a number, or a date, which `bad` has in microseconds."""
+    import polars as pl
+
+    if not kind.is_temporal():
+        return pl.Series([bad]).cast(kind)
+    moment = pl.Series([int(bad)]).cast(pl.Datetime("us"))
+    return moment.dt.replace_time_zone(kind.time_zone) if isinstance(kind, pl.Datetime) else moment.cast(kind)
+
+
+def _refuse_other_columns(raw: RawLog, splits: "Sequence[Row]") -> None:
+    """Refuse a file without a single action if that is because its columns have other names than in the first file."""
+    spark = raw.rows.sparkSession
+    useless = {(split.source, split.file) for split in splits if split.file} - {
+        (split.source, split.file) for split in splits if split.complete
+    }
+    for source, file in sorted(useless & set(raw.files[1:])):
+        part = raw.parts[source]
+        if part.file.format == "csv" or ":/" not in file:
+            continue  # Spark itself compares headers, and a source of one file is read as that file is written.
+        reader = spark.read.json if part.file.format == "jsonl" else spark.read.parquet
+        columns = reader(literal(unquote(file))).columns
+        for role in ("user", "item", "time"):
+            name = part.choice.by_role().get(role)
+            if name and name not in columns:
+                raise DataError(
+                    f"{path_of(file)} has no column {name!r}, which the first file has; its columns are "
+                    f"{', '.join(columns)}. Write all files alike, or use `engine='embedded'`."
+                )
 
 
 def _row_of_file(row: "Row", splits: "Sequence[Row]") -> int:
@@ -262,3 +310,21 @@ def _notes(raw: RawLog, splits: "Sequence[Row]") -> list[str]:
     notes = [f"Read {files:,} files."] if files > 1 else []
     notes += dict.fromkeys(f"Columns: {part.choice.describe()}." for part in raw.parts)
     return notes if raw.is_ordered else [*notes, "The order of the rows is that of Spark's partitions."]
+
+
+def stream(table: "DataFrame") -> "Iterator[pl.DataFrame]":
+    """The rows of a table in their order, one partition after the other."""
+    import polars as pl
+
+    for row in table.mapInArrow(_to_bytes, "batch binary").toLocalIterator(prefetchPartitions=True):
+        yield pl.read_ipc_stream(bytes(row.batch))
+
+
+def _to_bytes(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})

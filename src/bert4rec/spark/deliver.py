@@ -14,7 +14,7 @@ from bert4rec.data.array_files import new_array
 from bert4rec.data.blocks import forget_pages
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.data.prepare import Ordered
-from bert4rec.spark.complete_log import Shelf
+from bert4rec.spark.complete_log import Shelf, stream
 from bert4rec.spark.spark_actions import SparkActions
 
 if TYPE_CHECKING:
@@ -63,24 +63,6 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
             "users": _table(actions.users, "user", "first", first=0),
         },
     )
-
-
-def stream(table: "DataFrame") -> "Iterator[pl.DataFrame]":
-    """The rows of a table in their order, one partition after the other."""
-    import polars as pl
-
-    for row in table.mapInArrow(_to_bytes, "batch binary").toLocalIterator(prefetchPartitions=True):
-        yield pl.read_ipc_stream(bytes(row.batch))
-
-
-def _to_bytes(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    import pyarrow as pa
-
-    for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
 
 def _in_order(table: "DataFrame", rows: int, *order: "str | Column", then: Sequence[str] = ()) -> "DataFrame":

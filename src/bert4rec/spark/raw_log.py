@@ -20,6 +20,7 @@ from bert4rec.logs.readers import LINES_TO_KNOW_KEYS_BY, LogFrame
 from bert4rec.logs.unpack import open_files
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import Column, DataFrame, SparkSession
 
 UNREADABLE = {
@@ -42,6 +43,9 @@ _DATE_TYPES = {
 }
 _TIME_TYPES = {**_DATE_TYPES, **dict.fromkeys(("float", "double"), "nanvl(cast({} as double), NULL)")}
 """Type of a column → how it becomes microseconds or a number, in SQL."""
+_LARGE_TYPES = {"tinyint": "long", "smallint": "long", "int": "long", "float": "double"}
+FLOOR_DIVISION = "({0} - pmod({0}, {1})) div {1}"
+"""In SQL, also of negative numbers."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,30 @@ class RawLog:
     `item` are bigint or text; then `time` (bigint, double or text) and `title` if the log has them."""
     parts: Sequence[Part]
     """How each source is read."""
-    holds_dates: bool
-    """Whether `time` is already in microseconds, because the log stores dates."""
+    files: Sequence[tuple[int, str | None]]
+    """In the order of the log: the values of `source` and `file`."""
+    time_types: "Sequence[pl.DataType | None]"
+    """How each source stores times; if as dates, `time` is already in microseconds."""
     is_ordered: bool
     """Whether the rows have an order of their own; those of DataFrames and tables have none but that of partitions."""
     is_parsed: bool
     """Whether some of it is text, which costs much to read again."""
+
+    @property
+    def holds_dates(self) -> bool:
+        """Whether the log stores times as dates."""
+        return _is_date(self.time_types[0])
+
+
+class ListsError(UsageError):
+    """Where a row for each action was expected."""
+
+    def __init__(self, table: "DataFrame", part: Part) -> None:
+        super().__init__(
+            f"{part.file.shown}: column {part.choice.item!r} holds lists, which Spark does not read here. Pass a row "
+            "for each action, as `pyspark.sql.functions.explode` makes them, or use `engine='embedded'`."
+        )
+        self.table = table
 
 
 @dataclass(frozen=True)
@@ -67,14 +89,19 @@ class _Source:
 
     table: "DataFrame"
     part: Part
+    time_type: "pl.DataType | None"
     is_file: bool = True
     only_file: str | None = None
     """The path of its file, if it is one: to tell rows apart by the path costs as much as to read them."""
 
     @property
-    def holds_dates(self) -> bool:
-        name = self.part.choice.time
-        return name is not None and self.table.schema[name].dataType.simpleString() in _DATE_TYPES
+    def files(self) -> list[str | None]:
+        """What `file` is in its rows, in the order of the log."""
+        if self.only_file or not self.is_file:
+            return [self.only_file]
+        # Java writes addresses in two ways.
+        found = [re.sub("^file:/+", "file:/", file) for file in self.table.inputFiles()]
+        return sorted(found, key=path_of)
 
 
 def read_sources(
@@ -110,36 +137,79 @@ def _open(
         raise
     if not found:
         raise UsageError(f"{source} is named twice.")
+    if hidden := next((path for path in found if path.name.startswith(("_", "."))), None):
+        raise UsageError(f"{hidden}: Spark reads no files whose names begin with _ or a dot. Rename it.")
     seen.update(found)
-    paths = [_literal(f"file://{path.absolute()}") for path in found]
+    paths = [literal(f"file://{path.absolute()}") for path in found]
     opened = _of_files(spark, paths, str(found[0]), str(found[0]), request, hints)
     return replace(opened, only_file=str(found[0]) if len(found) == 1 else None)
 
 
-def _of_table(table: "DataFrame", shown: str, request: ColumnRequest, *, is_file: bool = False) -> _Source:
-    """A table that declares the types of its columns."""
+def _of_table(
+    table: "DataFrame",
+    shown: str,
+    request: ColumnRequest,
+    *,
+    is_file: bool = False,
+    nanos: Sequence[str] = (),
+) -> _Source:
+    """A table that declares the types of its columns; `nanos` are times in nanoseconds, which Spark calls numbers."""
     import polars as pl
 
     empty = pl.DataFrame(table.limit(0).toArrow())
+    empty = empty.with_columns(pl.col(name).cast(pl.Datetime("ns")) for name in nanos)
     part = plan([LogFrame(empty.lazy(), shown)], request)[0]
     if part.choice.lists:
-        raise UsageError(
-            f"{shown}: column {part.choice.item!r} holds lists, which Spark does not read here. Pass a row for each "
-            "action, as `pyspark.sql.functions.explode` makes them, or use `engine='embedded'`."
-        )
-    return _Source(table, part, is_file)
+        raise ListsError(table, part)
+    return _Source(table, part, empty.schema[part.choice.time] if part.choice.time else None, is_file)
+
+
+def _of_parquet(spark: "SparkSession", paths: list[str], shown: str, request: ColumnRequest) -> _Source:
+    """Small and large numbers are read as large ones: one file may have these and the next those."""
+    from pyspark.sql.types import StructType
+
+    first = spark.read.parquet(*paths)
+    large = StructType()
+    for field in first.schema:
+        large.add(field.name, _LARGE_TYPES.get(field.dataType.simpleString(), field.dataType))
+    files = sorted(map(unquote, first.inputFiles()))
+    nanos = _nanoseconds(spark, files[0]) if files else []
+    opened = _of_table(first, shown, request, is_file=True, nanos=nanos)
+    # As numbers, other times would pass for nanoseconds.
+    for file in files if (time := opened.part.choice.time) in nanos else []:
+        if time not in _nanoseconds(spark, file):
+            raise DataError(
+                f"{path_of(file)} does not store times in nanoseconds, as the first file does. Write all files alike, "
+                "or use `engine='embedded'`."
+            )
+    return replace(opened, table=spark.read.schema(large).parquet(*paths))
+
+
+def _nanoseconds(spark: "SparkSession", file: str) -> list[str]:
+    """The columns of a Parquet file that are times in nanoseconds."""
+    assert spark._jvm is not None
+    conf, parquet = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.parquet.hadoop
+    path = spark._jvm.org.apache.hadoop.fs.Path(file)
+    reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(path, conf))
+    try:
+        schema = reader.getFileMetaData().getSchema().toString()
+    finally:
+        reader.close()
+    return re.findall(r"^  \w+ int64 (.+) \(TIMESTAMP\(NANOS,\w+\)\)", schema, re.MULTILINE)
 
 
 def _of_files(
     spark: "SparkSession", paths: list[str], first: str, shown: str, request: ColumnRequest, hints: Hints
 ) -> _Source:
     """Files that are all written like the `first` of them."""
+    import polars as pl
+
     if (compression := PurePosixPath(first).suffix.lower()) in UNREADABLE:
         raise _unreadable(shown, compression)
     if ending_of(first) in (".parquet", ".pq") or (Path(first).is_file() and _is_parquet(Path(first))):
         if hints.separator:
             raise UsageError(f"`separator` is for tables in text files, and {shown} is Parquet.")
-        return _of_table(spark.read.parquet(*paths), shown, request, is_file=True)
+        return _of_parquet(spark, paths, shown, request)
     with TemporaryDirectory(prefix="bert4rec-") as scratch:
         written = _inspect(spark, first, Path(scratch), hints)
         if written.format in UNREADABLE:
@@ -147,10 +217,11 @@ def _of_files(
         part = plan([replace(written, shown=shown)], request)[0]
     assert isinstance(part.file, LogFile)
     if part.choice.lists:
-        raise _unreadable(shown, "lines")
+        raise ListsError(spark.read.json(paths), part)
+    time_type = pl.String() if part.choice.time else None
     if written.format == "jsonl":
         keys = list(dict.fromkeys(part.choice.by_role().values()))
-        return _Source(spark.read.json(paths, schema=_all_text(keys), mode="FAILFAST"), part)
+        return _Source(spark.read.json(paths, schema=_all_text(keys), mode="FAILFAST"), part, time_type)
     reader = spark.read.option("columnPruning", "false")  # or rows with too few fields would pass
     table = reader.csv(
         paths,
@@ -163,7 +234,9 @@ def _of_files(
         # Of several files, each must have the columns of the first.
         enforceSchema=len(paths) == 1 and "://" not in first,
     )
-    return _Source(table, part)
+    # A row of nothing is a blank line, as on one machine.
+    last = [*part.choice.by_role().values(), part.file.columns[-1]]
+    return _Source(table.dropna("all", subset=[_quoted(name) for name in last]), part, time_type)
 
 
 def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> LogFile:
@@ -171,7 +244,7 @@ def _inspect(spark: "SparkSession", first: str, scratch: Path, hints: Hints) -> 
     path = Path(first)
     if "://" in first:
         path = scratch / re.sub(r"\.(gz|bz2)$", "", PurePosixPath(first).name)
-        text = spark.read.text(_literal(first)).limit(LINES_TO_KNOW_KEYS_BY)
+        text = spark.read.text(literal(first)).limit(LINES_TO_KNOW_KEYS_BY)
         lines = (row.value for row in text.toLocalIterator())
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     file = open_files([path], scratch, hints)[0]
@@ -194,7 +267,7 @@ def _union(sources: Sequence[_Source]) -> RawLog:
             "Some sources have a time column and some have none. Name the column with `time`, or name only the "
             "sources that hold actions."
         )
-    dates = [source.holds_dates for source in sources]
+    dates = [_is_date(source.time_type) for source in sources]
     if any(dates) and not all(dates):
         raise DataError("Some sources store times as dates and some do not. Write all in the same way.")
     roles += ["time"] * timed[0] + ["title"] * any(source.part.choice.title for source in sources)
@@ -207,7 +280,8 @@ def _union(sources: Sequence[_Source]) -> RawLog:
     return RawLog(
         rows.withColumn("id", F.monotonically_increasing_id()),
         [source.part for source in sources],
-        holds_dates=all(dates) and timed[0],
+        files=[(place, file) for place, source in enumerate(sources) for file in source.files],
+        time_types=[source.time_type for source in sources],
         is_ordered=all(source.is_file for source in sources),
         is_parsed=any(isinstance(source.part.file, LogFile) for source in sources),
     )
@@ -233,6 +307,8 @@ def _typed(source: _Source, role: str) -> "Column":
     if name is None:
         return F.lit(None).cast("string")
     kind = source.table.schema[name].dataType.simpleString()
+    if role == "time" and _is_date(source.time_type) and kind == "bigint":
+        return F.expr(FLOOR_DIVISION.format(_quoted(name), 1000))
     converted = {"time": {**_WHOLE_TYPES, **_TIME_TYPES}, "title": {}}.get(role, _WHOLE_TYPES)
     if kind in converted:
         return F.expr(converted[kind].format(_quoted(name)))
@@ -261,7 +337,18 @@ def _whole(source: _Source, role: str, name: str) -> "Column":
     return whole
 
 
-def _literal(path: str) -> str:
+def _is_date(kind: "pl.DataType | None") -> bool:
+    import polars as pl
+
+    return isinstance(kind, pl.Date | pl.Datetime)
+
+
+def path_of(file: str | None) -> PurePosixPath:
+    """The path of a file, of which Spark gives the address."""
+    return PurePosixPath(unquote(file or "").removeprefix("file:"))
+
+
+def literal(path: str) -> str:
     """A path that Spark does not take for a pattern."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -74,6 +74,29 @@ def without_pandas_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", PANDAS_WARNING, FutureWarning)
         yield
+
+
+@contextmanager
+def job_settings(spark: "SparkSession", more: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Settings of the session that we rely on where files are read, and `more`; in the end they are as they were."""
+    wanted = {
+        # Without this, files are split by how many executors there happen to be, so not twice in the same way.
+        "spark.sql.files.minPartitionNum": str(spark.sparkContext.defaultParallelism),
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.legacy.parquet.nanosAsLong": "true",  # Spark reads no such times; we do.
+        **(more or {}),
+    }
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
 
 
 def _configuration(master: str | None) -> "SparkConf":

@@ -1,7 +1,6 @@
 """`prepare` on Spark: the dataset that polars makes of the same log, byte for byte."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,18 @@ from bert4rec.extras import require_spark
 from bert4rec.logs.columns import ColumnRequest
 from bert4rec.logs.files import Hints, name_of_log
 from bert4rec.logs.items import join_items
-from bert4rec.spark.complete_log import Shelf, SparkLog, read_complete
-from bert4rec.spark.deliver import deliver, stream
+from bert4rec.spark.complete_log import Shelf, SparkLog, read_complete, stream
+from bert4rec.spark.deliver import deliver
 from bert4rec.spark.failures import explained
 from bert4rec.spark.raw_log import read_dataframe, read_sources
-from bert4rec.spark.session import open_session, without_pandas_warning
+from bert4rec.spark.session import job_settings, open_session, without_pandas_warning
 from bert4rec.spark.spark_actions import SparkActions
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_PER_BATCH = 100_000
+LARGE_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100000"}
 """How many rows Spark hands to Python at once."""
 
 
@@ -70,7 +69,7 @@ def prepare_on_spark(
     require_spark()
     with without_pandas_warning(), explained():
         spark = open_session(master) if isinstance(source.rows, Sequence) else source.rows.sparkSession
-        with Shelf() as shelf, _settings(spark):
+        with Shelf() as shelf, job_settings(spark, LARGE_BATCHES):
             log = _read(spark, source, shelf)
             actions, notes = apply_filters(SparkActions.of(log.actions.drop("title"), shelf), recipe.filters)
             with new_folder(target, MANIFEST, overwrite=overwrite) as folder:
@@ -108,24 +107,3 @@ def _titles(actions: "DataFrame") -> "pl.DataFrame":
     titled = actions.filter(F.col("title") != "").groupBy(F.col("item").cast("string").alias("id"))
     empty = pl.DataFrame(schema={"id": pl.String, "title": pl.String})
     return pl.concat([empty, *stream(titled.agg(F.min_by("title", "row").alias("title")))])
-
-
-@contextmanager
-def _settings(spark: "SparkSession") -> Iterator[None]:
-    """Settings of the session that we rely on; in the end they are as they were."""
-    wanted = {
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
-        # Without this, files are split by how many executors there happen to be, so not twice in the same way.
-        "spark.sql.files.minPartitionNum": str(spark.sparkContext.defaultParallelism),
-    }
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

@@ -7,91 +7,75 @@ from typing import TYPE_CHECKING
 from bert4rec.artefact import kind_of
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.logs.columns import ColumnRequest, choose_columns
+from bert4rec.logs.files import Hints
+from bert4rec.spark.complete_log import Shelf, read_complete
+from bert4rec.spark.raw_log import BLANKS, ListsError, RawLog, read_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".orc": "orc",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-}
-"""How a name ends, before ".gz" and its like → how Spark reads it."""
 TABLE = r"\w+(\.\w+){0,2}"
 """How tables are called: with their schema, and that with its catalogue, if need be."""
-PACKED = (".gz", ".bz2", ".zst", ".snappy", ".lz4")
 
 
-def open_table(spark: "SparkSession", source: str, columns: ColumnRequest) -> "DataFrame":
-    """A table of the catalogue, or a file, folder or pattern of files; its rows are read later.
+def open_lists(spark: "SparkSession", source: str, columns: ColumnRequest, shelf: Shelf) -> "DataFrame":
+    """What `lists_of` gives, of a table of the catalogue, or of a file, folder or pattern of files.
 
-    Text files alone are looked through at once: users that are all whole numbers become numbers, as on one machine.
+    A log in files is read as `prepare` reads it, by the rules of one machine.
     """
-    from pyspark.errors import AnalysisException
-
+    num_tasks = spark.sparkContext.defaultParallelism  # even a small file is much to compute
     if re.fullmatch(TABLE, source) and not Path(source).exists() and spark.catalog.tableExists(source):
-        return spark.table(source)
+        return lists_of(spark.table(source), columns, where=source, num_tasks=num_tasks)
     if kind_of(Path(source)) == "dataset":
         raise UsageError(
             f"{source} is a dataset, which one machine reads: leave out `engine`, or pass the log that it was made of."
         )
-    source = full_path(spark, source)
-    ending = _ending(source) or _ending_of_first_file(spark, source)
-    if ending is None:
-        raise DataError(
-            f"{source}: expected a table of Spark, or files that end in {', '.join(FORMATS)}; found none."
-        )
-    reader = spark.read.option("header", True).option("sep", "\t" if ending == ".tsv" else ",")
+    if _holds_orc(spark, source):
+        table = spark.read.orc(full_path(spark, source))
+        return lists_of(table, columns, where=source, num_tasks=num_tasks)
     try:
-        table = reader.format(FORMATS[ending]).load(source)
-    except AnalysisException as error:
-        raise NotFoundError(
-            f"{source} cannot be read by Spark: {str(error).partition(chr(10))[0]}"
-        ) from error
-    return _with_numbered_users(table, columns, source) if FORMATS[ending] == "csv" else table
+        raw = _read_files(spark, source, columns)
+    except ListsError as found:
+        return lists_of(found.table, columns, where=source, num_tasks=num_tasks)
+    return _histories(read_complete(raw, shelf).actions)
+
+
+def _read_files(spark: "SparkSession", source: str, columns: ColumnRequest) -> RawLog:
+    address = full_path(spark, source)
+    try:
+        return read_sources(spark, [address if "://" in address else source], columns, Hints())
+    except NotFoundError:
+        files, path = file_system(spark, address)
+        if "://" in address or not files.globStatus(path):
+            raise
+        # Spark knows more than we do: patterns with braces, folders in folders.
+        return read_sources(spark, [f"file://{address}"], columns, Hints())
+
+
+def _holds_orc(spark: "SparkSession", source: str) -> bool:
+    """Whether it is ORC, which bert4rec reads with Spark alone, by its name or that of the first file in it."""
+    if Path(source).suffix.lower() == ".orc":
+        return True
+    files, path = file_system(spark, full_path(spark, source))
+    if not files.exists(path) or not files.getFileStatus(path).isDirectory():
+        return False
+    listed = files.listFiles(path, True)
+    while listed.hasNext():
+        name = listed.next().getPath().getName()
+        if not name.startswith(("_", ".")):
+            return bool(name.lower().endswith(".orc"))
+    return False
 
 
 def full_path(spark: "SparkSession", path: str) -> str:
     """Without a slash at the end. Java does not know of the folder that Python works in, if that has changed."""
     path = path.rstrip("/")
-    is_local = spark._jsc.hadoopConfiguration().get("fs.defaultFS").startswith("file:")
-    return str(Path(path).absolute()) if is_local and ":/" not in path else path
-
-
-def _with_numbered_users(table: "DataFrame", columns: ColumnRequest, where: str) -> "DataFrame":
-    from pyspark.sql import functions as F
-
-    name = choose_columns(table.columns, columns, where=where).user
-    text = F.regexp_replace(F.trim(_column(name)), r"\.0+$", "")
-    # Not so 007, which is a name, nor what no number of 64 bits holds for certain.
-    (are_whole,) = table.select(F.min(text.rlike("^(0|-?[1-9][0-9]{0,17}|)$"))).first() or (False,)
-    return table.withColumn(name, F.when(text != "", text).cast("long")) if are_whole else table
-
-
-def _ending(name: str) -> str | None:
-    path = Path(name)
-    if path.suffix in PACKED:
-        path = path.with_suffix("")
-    return path.suffix if path.suffix in FORMATS else None
-
-
-def _ending_of_first_file(spark: "SparkSession", folder: str) -> str | None:
-    """Of a folder whose name tells nothing."""
-    files, path = file_system(spark, folder)
-    if not files.exists(path):
-        raise NotFoundError(
-            f"{folder} does not exist; expected a file, a folder of files or a table of Spark."
-        )
-    listed = files.listFiles(path, True)
-    while listed.hasNext():
-        name = listed.next().getPath().getName()
-        if not name.startswith(("_", ".")) and (ending := _ending(name)):
-            return ending
-    return None
+    if ":/" in path:
+        return path
+    if spark._jsc.hadoopConfiguration().get("fs.defaultFS").startswith("file:"):
+        return str(Path(path).expanduser().absolute())
+    files, java_path = file_system(spark, path)
+    return str(files.makeQualified(java_path).toString())
 
 
 def file_system(spark: "SparkSession", path: str):  # type: ignore[no-untyped-def]
@@ -143,6 +127,21 @@ def lists_of(
             order.alias("time"), place.alias("place"), _id(item, fields[choice.item]).alias("item")
         ).alias("action"),
     ).filter("user is not null and action.item is not null and action.time is not null")
+    return _grouped(actions)
+
+
+def _histories(actions: "DataFrame") -> "DataFrame":
+    """The same of a log whose actions are complete."""
+    from pyspark.sql import functions as F
+
+    order = ["time", "row"] if "time" in actions.columns else ["row"]
+    return _grouped(actions.select("user", F.struct(*order, "item").alias("action")))
+
+
+def _grouped(actions: "DataFrame") -> "DataFrame":
+    """From `user` and `action`, whose first fields are what to sort by, to `user` and the list `item`."""
+    from pyspark.sql import functions as F
+
     histories = actions.groupBy("user").agg(F.sort_array(F.collect_list("action")).alias("actions"))
     return histories.select("user", F.col("actions.item").alias("item"))
 
@@ -157,28 +156,40 @@ def _column(name: str) -> "Column":
 def _id(column: "Column", kind: object) -> "Column":
     """As logs are read anywhere: whole numbers stay numbers, all else is text without blanks around it."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import FractionalType, IntegralType
+    from pyspark.sql.types import DoubleType, FloatType, FractionalType, IntegralType
 
     if isinstance(kind, IntegralType):
         return column.cast("long")
+    if isinstance(kind, FloatType | DoubleType):
+        column = _number(column)
     if isinstance(kind, FractionalType):  # whole numbers among missing ones
         fraction = F.raise_error(
             F.concat(F.lit("Ids must be whole numbers or text; found "), column.cast("string"))
         )
-        return F.when(column == F.floor(column), column.cast("long")).when(column.isNotNull(), fraction)
-    text = F.trim(column.cast("string"))
+        whole = column.try_cast("long")
+        return F.when(column == whole, whole).when(column.isNotNull(), fraction)
+    text = F.btrim(column.cast("string"), F.lit(BLANKS))
     return F.when(text != "", text)
+
+
+def _number(column: "Column") -> "Column":
+    """What is not a number is missing: so pandas writes it."""
+    from pyspark.sql import functions as F
+
+    return F.nanvl(column.cast("double"), F.lit(None))
 
 
 def _moment(table: "DataFrame", name: str, where: str) -> "Column":
     """What to sort by. Text must be numbers or ISO dates; numbers count as they are, whatever their unit."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType
+    from pyspark.sql.types import DoubleType, FloatType, StringType
 
-    column = _column(name)
-    if not isinstance(table.schema[name].dataType, StringType):
+    column, kind = _column(name), table.schema[name].dataType
+    if isinstance(kind, FloatType | DoubleType):
+        return _number(column)
+    if not isinstance(kind, StringType):
         return column
-    text = F.trim(column)
+    text = F.btrim(column, F.lit(BLANKS))
     number, moment = text.try_cast("double"), text.try_cast("timestamp")
     problem = F.raise_error(
         F.concat(
