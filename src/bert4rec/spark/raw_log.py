@@ -78,7 +78,7 @@ class ListsError(UsageError):
     def __init__(self, table: "DataFrame", part: Part) -> None:
         super().__init__(
             f"{part.file.shown}: column {part.choice.item!r} holds lists, which Spark does not read here. Pass a row "
-            "for each action, as `pyspark.sql.functions.explode` makes them, or use `engine='embedded'`."
+            "for each action, as the function explode of Spark makes them, or use `engine='embedded'`."
         )
         self.table = table
 
