@@ -17,6 +17,7 @@ import torch
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.distributed.ranks import joined
+from bert4rec.evaluation.judge import ROWS_PER_BATCH
 from bert4rec.machine import rank
 from bert4rec.settings.config import make_config
 from bert4rec.training.device import place
@@ -25,9 +26,13 @@ from bert4rec.training.plan import Plan
 from bert4rec.training.reporting.watch import TrainingStatus
 from tests.training.tiny import SETTINGS
 
+FEW_USERS = 8
+"""In a batch of a validation, so that all processes have some to ask about."""
+
 
 def main() -> None:
     torch.set_num_threads(1)
+    ROWS_PER_BATCH["cpu"] = FEW_USERS
     path = Path(sys.argv[1])
     path.with_name(f"pid-{rank()}").write_text(str(os.getpid()))
     jobs = json.loads(path.read_text())

@@ -11,9 +11,10 @@ import torch
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.evaluation.judge import ROWS_PER_BATCH
 from bert4rec.training.run import Run
 from tests.conftest import log_of
-from tests.distributed.jobs import work
+from tests.distributed.jobs import FEW_USERS, work
 from tests.distributed.processes import train_together
 from tests.training.tiny import random_histories
 
@@ -45,8 +46,10 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
         train_together(ranks, folder, dataset.path, *trainings(ranks), interrupted, dtype="float64")
     torch.set_default_dtype(torch.float64)
     try:
-        for job in (*trainings(1), INTERRUPTED):
-            work(dataset, folder, None, **job)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ROWS_PER_BATCH, "cpu", FEW_USERS)
+            for job in (*trainings(1), INTERRUPTED):
+                work(dataset, folder, None, **job)
     finally:
         torch.set_default_dtype(torch.float32)
     return folder
