@@ -121,11 +121,13 @@ def train(
     began = time.perf_counter()
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
+    if settings is not None and not isinstance(settings, Mapping):
+        settings = tuple(settings)
     asked = {
         "model": model,
         "preset": preset,
         "config": Path(config) if config else None,
-        "settings": settings if settings is None or isinstance(settings, Mapping) else tuple(settings),
+        "settings": settings,
         "seed": seed,
         "split": split,
         "refit": refit,

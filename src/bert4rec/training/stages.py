@@ -254,7 +254,7 @@ class StageTrainer:
             elif name in ("validate", "ask"):
                 task.model.eval()
                 task.model.way_to_ask = given["way_to_ask"]
-                with suppress(DroppedError):
+                with suppress(DroppedError, DivergedError):  # The first one knows, and says what is next.
                     self.validate(task) if name == "validate" else self.ask(task, given["part"])
                 task.model.train(bool(loops))
             else:
