@@ -91,6 +91,7 @@ def work(
     config = make_config(model, SETTINGS[model], settings)
     plan = Plan.for_dataset(dataset, model, config, preset=None, seed=seed, split=None)
     resume = (folder / name).exists()
+    assert not (crew and restart) or crew.has_begun(folder / name), "what an earlier attempt began is remembered"
     try:
         launch(dataset, folder / name, plan, device="cpu", callback=watch, resume=resume, crew=crew)
     except KeyboardInterrupt:

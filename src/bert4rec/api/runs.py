@@ -137,7 +137,7 @@ def train(
         "resume": resume,
     }
     with _together(dataset, device, asked, compile_step=compile) as (crew, own_device):
-        if folder is not None and (crew.is_restarted if crew else is_restarted()):
+        if folder is not None and (crew.has_begun(Path(folder)) if crew else is_restarted()):
             resume, overwrite = True, False  # torchrun has started again after a failure.
         # What can be refused without torch is refused first: loading it takes seconds.
         from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run

@@ -85,6 +85,7 @@ def launch(
     with held(target, wait=False):
         if not resume:
             clear_run(target, overwrite=overwrite)
+            crew.note_begun(target)
         if begun_by:
             _copy_stages(begun_by, target, plan)
         with (
@@ -160,14 +161,16 @@ def join(
         try:
             ranks.agree(facts, error)
         except Bert4RecError as disagreement:
-            # The first one says it for all of them.
-            raise (disagreement if ranks.leads else SystemExit(0)) from disagreement
+            if not ranks.leads:
+                ranks.leave(disagreement.exit_code)
+            raise
         if ranks.leads:
             yield ranks, device
         else:
             with _undisturbed():
                 follow(ranks, opened, place(device), compile_step=compile_step)
-            raise SystemExit(0)
+    if not ranks.leads:
+        raise SystemExit(0)
 
 
 @contextmanager

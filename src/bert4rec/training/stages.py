@@ -239,7 +239,7 @@ class StageTrainer:
                 try:
                     tasks = [self.task(given["stage"])]
                 except Bert4RecError as error:  # The first one has it, too, and says it.
-                    raise SystemExit(0) from error
+                    ranks.leave(error.exit_code)
                 continue
             task = tasks[0]
             if name == "loop":
