@@ -77,7 +77,7 @@ def work(
     stop_at: int | None = None,
     kill: list[list[Any]] | None = None,
     seed: int = 1,
-    diverge: Sequence[int] = (),  # noqa: ARG001 (see `let_diverge`)
+    diverge: Sequence[int] = (),
 ) -> None:
     """One training. Alone, there is no `crew`."""
     restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -91,7 +91,9 @@ def work(
     config = make_config(model, SETTINGS[model], settings)
     plan = Plan.for_dataset(dataset, model, config, preset=None, seed=seed, split=None)
     resume = (folder / name).exists()
-    assert not (crew and restart) or crew.has_begun(folder / name), "what an earlier attempt began is remembered"
+    assert not (crew and restart) or crew.has_begun(folder / name), (
+        "what an earlier attempt began is remembered"
+    )
     try:
         launch(dataset, folder / name, plan, device="cpu", callback=watch, resume=resume, crew=crew)
     except KeyboardInterrupt:

@@ -67,9 +67,7 @@ def test_a_refusal_ends_all_machines_and_is_no_other_after_a_restart(
     command = ["-m", "bert4rec", "train", str(datasets.path), "-o", str(before.path), "--device", "cpu"]
     done = torchrun_on_two_machines(*command, restarts=1)
     assert [each.returncode for each in done] == [1, 1], done
-    refusals = [
-        line for each in done for line in each.stderr.splitlines() if line.startswith("Error: ")
-    ]
+    refusals = [line for each in done for line in each.stderr.splitlines() if line.startswith("Error: ")]
     assert len(refusals) == 2, done
     assert all("--overwrite" in line for line in refusals)
 

@@ -182,14 +182,10 @@ class Ranks(Crew):
         return own
 
     def set_weights(self, model: SequentialModel, weights: Mapping[str, Tensor]) -> None:
-        self._shards.unite()
-        sent = {
-            name: self._broadcast(
-                weights[name].cpu() if self.leads else torch.empty_like(tensor, device="cpu")
-            )
-            for name, tensor in model.state_dict().items()
-        }
-        model.load_state_dict(sent)
+        self._shards.make_room()
+        for name, tensor in model.state_dict().items():  # One at a time: they may be large.
+            sent = weights[name].cpu() if self.leads else torch.empty_like(tensor, device="cpu")
+            tensor.copy_(self._broadcast(sent))
 
     @contextmanager
     def judging(self, model: SequentialModel) -> Iterator[None]:  # noqa: ARG002
@@ -310,7 +306,9 @@ def joined() -> Iterator[Ranks]:
     except BaseException as error:
         # The group is left as it is: to take it apart, NCCL may wait for a process that is no more.
         ranks.end(_exit_code(error))
-        is_lost = isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in SIGNS_OF_LOSS)
+        is_lost = isinstance(error, RuntimeError) and any(
+            sign in str(error).lower() for sign in SIGNS_OF_LOSS
+        )
         if not is_lost:
             raise
         if not ranks.leads:  # The first one says it for all of them, unless it is the one that was killed.

@@ -122,7 +122,7 @@ def launch(
             except torch.OutOfMemoryError as error:  # Whose frames hold memory for as long as it is handled.
                 reason = str(error).partition("\n")[0]
             if run is None:
-                raise UsageError(what_fits(dataset, plan, placement, reason))
+                raise UsageError(what_fits(dataset, plan, placement, reason, processes=crew.size))
     if results:
         _add_to(Path(results), run)
     return replace(run, trained_on=dataset, keeper=keeper)
@@ -200,7 +200,11 @@ def follow(ranks: "Ranks", dataset: Dataset, placement: Placement, *, compile_st
         )
         context = RunContext(placement, unheard, compile_step, crew=ranks)
         split, spec = make_split(dataset, plan.split), MODELS[plan.model]
-        given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+        try:
+            given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise UsageError(what_fits(dataset, plan, placement, reason, processes=ranks.size)) from error
 
 
 def _in_words(value: object) -> str:
