@@ -121,12 +121,12 @@ def train(
     began = time.perf_counter()
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
-    if settings is not None and not isinstance(settings, Mapping):
+    if isinstance(settings, Iterator):  # They are read more than once.
         settings = tuple(settings)
     asked = {
         "model": model,
         "preset": preset,
-        "config": Path(config) if config else None,
+        "config": Path(config) if config and isinstance(config, str) else config,
         "settings": settings,
         "seed": seed,
         "split": split,
