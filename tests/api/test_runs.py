@@ -46,7 +46,8 @@ def weights_of(run: Run) -> bytes:
 def test_training_gives_a_run_with_its_metrics_validations_and_ranks(
     dataset: Dataset, tmp_path: Path
 ) -> None:
-    run = train(dataset, tmp_path / "run", settings=TINY, seed=3, device="cpu")
+    given = (f"{key}={value}" for key, value in TINY.items())
+    run = train(dataset, tmp_path / "run", settings=given, seed=3, device="cpu")
     chosen = flat(choose_config(dataset, DEFAULT_MODEL, settings=TINY).as_dict())
     texts = (f"{key}={value}" for key, value in chosen.items())
     reference = train_tiny(dataset, tmp_path / "reference", *texts, model=DEFAULT_MODEL, seed=3)

@@ -6,12 +6,24 @@ from threading import Thread
 from torch._C._distributed_c10d import HashStore
 
 from bert4rec.distributed.meeting import meet
+from bert4rec.training.device import place
+from bert4rec.training.memory import what_fits
+from bert4rec.training.plan import Plan
+from tests.conftest import MakeDataset
 from tests.distributed.processes import torchrun
+from tests.training.tiny import random_histories, tiny_config
 
 
 def test_three_processes_have_the_loss_and_the_gradients_of_one() -> None:
     done = torchrun(3, "-m", "tests.distributed.check_softmax")
     assert done.returncode == 0, done.stderr
+
+
+def test_several_processes_are_not_told_what_would_fit_one(make_dataset: MakeDataset) -> None:
+    dataset = make_dataset(random_histories())
+    plan = Plan.for_dataset(dataset, "bert4rec", tiny_config(), preset=None, seed=1, split=None)
+    told = what_fits(dataset, plan, place("cpu"), "it is full", processes=2)
+    assert "batch_size=8 (it is full) with 2 processes. Lower training.batch_size, or start more" in told
 
 
 def test_whoever_comes_again_meets_nobody_who_was_killed() -> None:

@@ -15,8 +15,8 @@ from bert4rec.data.prepare import Recipe, prepare
 from bert4rec.errors import DataError
 from bert4rec.training.run import Run
 from tests.conftest import log_of
-from tests.distributed.processes import torchrun
-from tests.training.tiny import random_histories, tiny_options
+from tests.distributed.processes import torchrun, torchrun_on_two_machines
+from tests.training.tiny import random_histories, tiny_options, train_tiny
 
 RECIPE = Recipe(filters=Filters(min_user_actions=1), num_negatives=5)
 TRAIN = f'"{sys.executable}" -m bert4rec train {{folder}}/{{data}} -o {{folder}}/run --device cpu {{options}} || exit 0'
@@ -57,6 +57,19 @@ def test_what_cannot_be_trained_together_is_refused_once_and_leaves_nothing(
     assert len(errors) == 1, done.stderr
     assert errors[0].startswith(said)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_refusal_ends_all_machines_and_is_no_other_after_a_restart(
+    datasets: Dataset, tmp_path: Path
+) -> None:
+    """Only the first process has a folder to refuse. A machine whose processes end well would wait for the others."""
+    before = train_tiny(datasets, tmp_path / "run")
+    command = ["-m", "bert4rec", "train", str(datasets.path), "-o", str(before.path), "--device", "cpu"]
+    done = torchrun_on_two_machines(*command, restarts=1)
+    assert [each.returncode for each in done] == [1, 1], done
+    refusals = [line for each in done for line in each.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(refusals) == 2, done
+    assert all("--overwrite" in line for line in refusals)
 
 
 def test_ctrl_c_leaves_a_checkpoint_from_which_one_process_goes_on(datasets: Dataset, tmp_path: Path) -> None:

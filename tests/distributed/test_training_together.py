@@ -11,9 +11,10 @@ import torch
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
 from bert4rec.data.prepare import Recipe, prepare
+from bert4rec.evaluation.judge import ROWS_PER_BATCH
 from bert4rec.training.run import Run
 from tests.conftest import log_of
-from tests.distributed.jobs import work
+from tests.distributed.jobs import FEW_USERS, work
 from tests.distributed.processes import train_together
 from tests.training.tiny import random_histories
 
@@ -21,6 +22,10 @@ MODELS = ("bert4rec", "bert4rec+", "sasrec")
 NO_DROPOUT = {f"model.{part}_dropout": 0.0 for part in ("embedding", "hidden", "attention")}
 INTERRUPTED: dict[str, Any] = {"name": "resumed", "model": "bert4rec", "settings": NO_DROPOUT}
 """By four processes until step 3, by two until step 6, by one to the end."""
+DIVERGING: list[dict[str, Any]] = [
+    {"name": f"diverged-{seed}", "model": "sasrec", "settings": NO_DROPOUT, "seed": seed, "diverge": ranks}
+    for seed, ranks in ((2, [0]), (3, [1]), (4, [0, 1]))
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +46,14 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return [{"name": f"{model}-{ranks}", "model": model, "settings": NO_DROPOUT} for model in MODELS]
 
     for ranks, stop_at in ((4, 3), (2, 6)):
-        interrupted = {**INTERRUPTED, "stop_at": stop_at}
-        train_together(ranks, folder, dataset.path, *trainings(ranks), interrupted, dtype="float64")
+        others = [{**INTERRUPTED, "stop_at": stop_at}, *(DIVERGING if ranks == 2 else [])]
+        train_together(ranks, folder, dataset.path, *trainings(ranks), *others, dtype="float64")
     torch.set_default_dtype(torch.float64)
     try:
-        for job in (*trainings(1), INTERRUPTED):
-            work(dataset, folder, None, **job)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ROWS_PER_BATCH, "cpu", FEW_USERS)
+            for job in (*trainings(1), INTERRUPTED):
+                work(dataset, folder, None, **job)
     finally:
         torch.set_default_dtype(torch.float32)
     return folder
@@ -73,6 +80,15 @@ def test_several_processes_reach_the_losses_and_ranks_of_one(folder: Path, model
 
 def test_a_checkpoint_of_four_resumes_on_two_and_on_one(folder: Path) -> None:
     assert_same(folder / "bert4rec-1", folder / "resumed")
+
+
+@pytest.mark.parametrize("job", DIVERGING, ids=lambda job: f"of ranks {job['diverge']}")
+def test_scores_that_are_no_numbers_halve_the_learning_rate_whoever_finds_them(
+    folder: Path, job: dict[str, Any]
+) -> None:
+    (restart,) = Run.open(folder / job["name"]).result["lines"][0]["restarts"]
+    assert (restart["step"], restart["learning_rate"]) == (3, 5e-3)
+    assert restart["reason"] == "the model's scores are no longer numbers"
 
 
 def test_the_folder_in_the_end_is_the_ordinary_one(folder: Path, dataset: Dataset) -> None:

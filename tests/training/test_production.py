@@ -183,7 +183,8 @@ def test_the_forecast_knows_what_comes_after_the_test(dataset: Dataset) -> None:
     forecast = Forecast(plan, growth=1.5)
     forecast.begin(Costs(step=0.5, validation=10.0, judging=20.0))
     assert forecast.seconds_left("selection", 0, 800) == (800 + 800 + 1200) * 0.5 + 20 * 10 + 2 * 20
-    assert forecast.seconds_left("refit", 100, 400) == (300 + 600) * 0.5 + 2 * 20
+    assert forecast.seconds_from_judging("valid", 400) == 2 * 20 + (400 + 600) * 0.5
+    assert forecast.seconds_left("refit", 100, 400) == (300 + 600) * 0.5 + 20
     assert forecast.seconds_from_judging("test", 400) == 20 + 600 * 0.5
     assert forecast.seconds_left("production", 100, 600) == 500 * 0.5
     assert forecast.told("selection", 0, 800).endswith("then a refit and a training on everything.")

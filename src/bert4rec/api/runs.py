@@ -121,11 +121,13 @@ def train(
     began = time.perf_counter()
     require_torch()
     minutes = None if minutes is None else checked_minutes(minutes)
+    if isinstance(settings, Iterator):  # They are read more than once.
+        settings = tuple(settings)
     asked = {
         "model": model,
         "preset": preset,
-        "config": Path(config) if config else None,
-        "settings": settings if settings is None or isinstance(settings, Mapping) else tuple(settings),
+        "config": Path(config) if config and isinstance(config, str) else config,
+        "settings": settings,
         "seed": seed,
         "split": split,
         "refit": refit,
@@ -135,7 +137,7 @@ def train(
         "resume": resume,
     }
     with _together(dataset, device, asked, compile_step=compile) as (crew, own_device):
-        if folder is not None and (crew.is_restarted if crew else is_restarted()):
+        if folder is not None and (crew.has_begun(Path(folder)) if crew else is_restarted()):
             resume, overwrite = True, False  # torchrun has started again after a failure.
         # What can be refused without torch is refused first: loading it takes seconds.
         from bert4rec.training.plan import Plan, is_begun, open_dataset, refuse_run

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -27,6 +28,13 @@ class Crew(OneProcess):
     """Whether this is the first process."""
     is_restarted = False
     """Whether any of the processes was started anew because one had failed."""
+
+    def note_begun(self, folder: Path) -> None:
+        """Remember, also after a restart, that this job has begun a run there."""
+
+    def has_begun(self, folder: Path) -> bool:  # noqa: ARG002
+        """Whether an earlier attempt of this job has begun the run there."""
+        return False
 
     @contextmanager
     def order(self, name: str, **arguments: Any) -> Iterator[None]:  # noqa: ARG002

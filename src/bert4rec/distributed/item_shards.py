@@ -5,9 +5,9 @@ is. What is divided is an ordinary parameter of fewer rows, so that gradients an
 it and nobody else needs to know.
 """
 
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from bert4rec.distributed.collectives import gathered
 from bert4rec.models.model import TiedEncoder
 
 TABLE, BIAS = "item_table.weight", "item_bias"
@@ -62,17 +62,25 @@ class ItemShards:
         self._model.item_table.weight = lent = nn.Parameter(rows)
         return lent
 
-    def unite(self) -> None:
-        """Let the model have the rows of all ranks."""
-        self._model.item_table.weight = nn.Parameter(self._united(TABLE, self.table))
-        bias = self._united(BIAS, self.bias)
+    def make_room(self) -> None:
+        """Let the model have a table with room for the rows of all ranks, in which nothing stands yet.
+
+        The bias, which is small, is put together: that of some models is not among their weights.
+        """
+        table = self.table.detach().new_empty(self.total(TABLE), self.table.shape[1])
+        bias = self.bias.detach().new_empty(self.total(BIAS))
+        self._model.item_table.weight = nn.Parameter(table)
+        self._fill(BIAS, bias, self.bias.detach())
         self._model.item_bias = nn.Parameter(bias) if isinstance(self.bias, nn.Parameter) else bias
 
-    def _united(self, name: str, own: Tensor) -> Tensor:
-        longest = -(-self.total(name) // self.ranks)
-        padded = own.detach().new_zeros(longest, *own.shape[1:])
-        padded[: len(own)] = own.detach()
-        everybody = gathered(padded)
-        # Rows in the order of their first ones: row i is the i-th turn of the ranks.
-        order = sorted(range(self.ranks), key=lambda rank: first_row(name, rank, self.ranks))
-        return everybody[order].transpose(0, 1).flatten(0, 1)[: self.total(name)].contiguous()
+    def unite(self) -> None:
+        """Let the model have the rows of all ranks. Meanwhile there is room for those of one more."""
+        self.make_room()
+        self._fill(TABLE, self._model.item_table.weight.detach(), self.table.detach())
+
+    def _fill(self, name: str, whole: Tensor, own: Tensor) -> None:
+        for rank in range(self.ranks):
+            rows = whole[first_row(name, rank, self.ranks) :: self.ranks]
+            theirs = own if rank == self.rank else own.new_empty(rows.shape)
+            dist.broadcast(theirs, rank)
+            rows.copy_(theirs)

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from bert4rec.distributed.crew import Crew, Tensors
@@ -31,7 +32,7 @@ PATIENCE = timedelta(minutes=30)
 """How long a rank waits for the others, who may be counting, writing or ranking. One that has ended is noticed at once,
 one whose machine has vanished after this time."""
 SIGNS_OF_LOSS = ("connection", "socket", "timed out", "timeout", "nccl", "gloo", "peer")
-STEP, END = "take_step", "end"
+STEP, TASK, END = "take_step", "task", "end"
 Each = TypeVar("Each")
 _have_parted: list[bool] = []
 """Whether this process has trained together with others, who have ended since."""
@@ -50,8 +51,9 @@ class Ranks(Crew):
 
     is_alone = False
 
-    def __init__(self, *, is_restarted: bool) -> None:
-        self.is_restarted = is_restarted
+    def __init__(self, store: Store, *, is_restarted: bool) -> None:
+        """`store` is torchrun's, which it keeps for all its attempts."""
+        self._store, self.is_restarted = store, is_restarted
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.leads = self.rank == 0
         self._is_in_step = True
@@ -64,28 +66,49 @@ class Ranks(Crew):
         self._is_in_step = False
         if self.leads:
             self._send(name, arguments)
+        if name == TASK:
+            self._tasks = []  # A GPU may not have room for both.
         yield
         self._is_in_step = True
 
     def orders(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What the leading process asks the others to do, until all is over."""
+        """What the leading process asks the others to do, until all is over. If it has failed, so do they."""
         while True:
             name, arguments = self._receive()
             if name == END:
+                if arguments["exit_code"]:
+                    self.leave(arguments["exit_code"])
                 return
             yield name, arguments
 
-    def end(self) -> None:
+    def end(self, exit_code: int) -> None:
         """Tell the others that it is over. Those who cannot be told lose the connection."""
         if self.leads and self._is_in_step:
             with suppress(RuntimeError):
-                self._send(END, {})
+                self._send(END, {"exit_code": exit_code})
+
+    def leave(self, exit_code: int) -> NoReturn:
+        """End this process, which follows, as the first one does and after it.
+
+        The first one says why, and torchrun would end it as soon as another has failed. A machine whose processes all
+        end well would wait for those that start again.
+        """
+        with suppress(RuntimeError):
+            dist.recv(torch.empty(1), 0)  # Nothing is sent any more: the connection ends with the process.
+        raise SystemExit(exit_code)
+
+    def note_begun(self, folder: Path) -> None:
+        self._store.set(f"begun/{folder}", "")
+
+    def has_begun(self, folder: Path) -> bool:
+        return self.is_restarted and self._store.check([f"begun/{folder}"])
 
     def agree(self, facts: Mapping[str, str], error: Bert4RecError | None) -> None:
         """Refuse to go on, on all ranks and with the same words, unless all have the same facts and none has an error.
 
         `facts` are what to call each of them in a sentence, and what it is here.
         """
+        self._is_in_step = False  # Whoever is refused waits for no order.
         found: list[tuple[Bert4RecError | None, Mapping[str, str]]] = [(None, {})] * self.size
         dist.all_gather_object(found, (error, dict(facts)))
         for each, _ in found:
@@ -99,6 +122,7 @@ class Ranks(Crew):
                         f"All processes must be started alike, but {name} of rank {rank} is {others[name]}, not "
                         f"{value} as of rank 0. Start the same command with the same data everywhere."
                     )
+        self._is_in_step = True
 
     def divided(self, task: Task) -> Task:
         self._tasks = [DividedTask(task, self.rank, self.size)]
@@ -158,14 +182,10 @@ class Ranks(Crew):
         return own
 
     def set_weights(self, model: SequentialModel, weights: Mapping[str, Tensor]) -> None:
-        self._shards.unite()
-        sent = {
-            name: self._broadcast(
-                weights[name].cpu() if self.leads else torch.empty_like(tensor, device="cpu")
-            )
-            for name, tensor in model.state_dict().items()
-        }
-        model.load_state_dict(sent)
+        self._shards.make_room()
+        for name, tensor in model.state_dict().items():  # One at a time: they may be large.
+            sent = weights[name].cpu() if self.leads else torch.empty_like(tensor, device="cpu")
+            tensor.copy_(self._broadcast(sent))
 
     @contextmanager
     def judging(self, model: SequentialModel) -> Iterator[None]:  # noqa: ARG002
@@ -276,15 +296,20 @@ def joined() -> Iterator[Ranks]:
     try:
         store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
         name, was_restarted = meet(store, rank, size, is_restarted=is_restarted(), patience=PATIENCE)
-        store = PrefixStore(name, store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        own = PrefixStore(name, store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise LostRankError(f"The processes could not find each other ({_first_line(error)}).") from error
-    ranks = Ranks(is_restarted=was_restarted)
+    ranks = Ranks(store, is_restarted=was_restarted)
     try:
         yield ranks
-    except RuntimeError as error:
-        if not any(sign in str(error).lower() for sign in SIGNS_OF_LOSS):
+    except BaseException as error:
+        # The group is left as it is: to take it apart, NCCL may wait for a process that is no more.
+        ranks.end(_exit_code(error))
+        is_lost = isinstance(error, RuntimeError) and any(
+            sign in str(error).lower() for sign in SIGNS_OF_LOSS
+        )
+        if not is_lost:
             raise
         if not ranks.leads:  # The first one says it for all of them, unless it is the one that was killed.
             raise SystemExit(1) from error
@@ -292,11 +317,19 @@ def joined() -> Iterator[Ranks]:
             "The connection to another process is lost: it has failed or was killed. What is on disk is whole; start "
             f"again with `resume=True`, unless torchrun does ({_first_line(error)})."
         ) from error
+    else:
+        ranks.end(0)
+        dist.destroy_process_group()
     finally:
         _have_parted.append(True)
-        ranks.end()
-        dist.destroy_process_group()
 
 
-def _first_line(error: Exception) -> str:
+def _exit_code(error: BaseException) -> int:
+    """That of a command which ends with this error."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return error.exit_code if isinstance(error, Bert4RecError) else 1
+
+
+def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")

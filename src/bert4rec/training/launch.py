@@ -85,6 +85,7 @@ def launch(
     with held(target, wait=False):
         if not resume:
             clear_run(target, overwrite=overwrite)
+            crew.note_begun(target)
         if begun_by:
             _copy_stages(begun_by, target, plan)
         with (
@@ -121,7 +122,7 @@ def launch(
             except torch.OutOfMemoryError as error:  # Whose frames hold memory for as long as it is handled.
                 reason = str(error).partition("\n")[0]
             if run is None:
-                raise UsageError(what_fits(dataset, plan, placement, reason))
+                raise UsageError(what_fits(dataset, plan, placement, reason, processes=crew.size))
     if results:
         _add_to(Path(results), run)
     return replace(run, trained_on=dataset, keeper=keeper)
@@ -160,14 +161,16 @@ def join(
         try:
             ranks.agree(facts, error)
         except Bert4RecError as disagreement:
-            # The first one says it for all of them.
-            raise (disagreement if ranks.leads else SystemExit(0)) from disagreement
+            if not ranks.leads:
+                ranks.leave(disagreement.exit_code)
+            raise
         if ranks.leads:
             yield ranks, device
         else:
             with _undisturbed():
                 follow(ranks, opened, place(device), compile_step=compile_step)
-            raise SystemExit(0)
+    if not ranks.leads:
+        raise SystemExit(0)
 
 
 @contextmanager
@@ -197,7 +200,11 @@ def follow(ranks: "Ranks", dataset: Dataset, placement: Placement, *, compile_st
         )
         context = RunContext(placement, unheard, compile_step, crew=ranks)
         split, spec = make_split(dataset, plan.split), MODELS[plan.model]
-        given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+        try:
+            given = StageTrainer(dataset, split, Path(), plan, context, spec, Forecast(plan)).follow(ranks)
+        except torch.OutOfMemoryError as error:
+            reason = str(error).partition("\n")[0]
+            raise UsageError(what_fits(dataset, plan, placement, reason, processes=ranks.size)) from error
 
 
 def _in_words(value: object) -> str:

@@ -14,11 +14,16 @@ from bert4rec.training.plan import Plan
 from bert4rec.training.specs import MODELS
 
 
-def what_fits(dataset: Dataset, plan: Plan, placement: Placement, reason: str) -> str:
-    """What to tell about a training that did not fit, for the reason that torch gave."""
+def what_fits(dataset: Dataset, plan: Plan, placement: Placement, reason: str, *, processes: int = 1) -> str:
+    """What to tell about a training that did not fit, for the reason that torch gave.
+
+    What fits one of several processes cannot be tried without the others, so they are told what to try.
+    """
     training = plan.config.training
     assert training
     told = f"{placement.name} has not enough memory for training.batch_size={training.batch_size} ({reason})"
+    if processes > 1:
+        return f"{told} with {processes} processes. Lower training.batch_size, or start more processes."
     size = _largest_batch(dataset, plan, training, placement)
     if size is None:
         return f"{told}, nor for a batch of one. Lower model.max_length or model.dim."

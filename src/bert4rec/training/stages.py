@@ -239,7 +239,7 @@ class StageTrainer:
                 try:
                     tasks = [self.task(given["stage"])]
                 except Bert4RecError as error:  # The first one has it, too, and says it.
-                    raise SystemExit(0) from error
+                    ranks.leave(error.exit_code)
                 continue
             task = tasks[0]
             if name == "loop":
@@ -254,7 +254,7 @@ class StageTrainer:
             elif name in ("validate", "ask"):
                 task.model.eval()
                 task.model.way_to_ask = given["way_to_ask"]
-                with suppress(DroppedError):
+                with suppress(DroppedError, DivergedError):  # The first one knows, and says what is next.
                     self.validate(task) if name == "validate" else self.ask(task, given["part"])
                 task.model.train(bool(loops))
             else:

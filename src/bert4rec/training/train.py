@@ -68,9 +68,19 @@ def train(
     spec = spec or MODELS[plan.model]
     forecast = Forecast(plan, growth(dataset, split))
     trainer = _Trainer(dataset, split, folder, plan, around, spec, forecast, is_resumed)
-    selection = trainer.select()
+    task, selection = trainer.select()
     if not (folder / RESULT).exists():
-        trainer.judge(selection, trainer.refit(selection) if plan.refit else trainer.keep(selection))
+        # Several processes have one model at a time, so what is asked of this one is asked before the next is made.
+        lines = [trainer.judge(task, selection, "valid")]
+        if plan.refit:
+            del task  # A GPU may not have room for both.
+            task, final = trainer.refit(selection)
+        else:
+            final = trainer.keep(selection)
+        if plan.test:
+            lines.append(trainer.judge(task, final, "test"))
+        trainer.write_down(lines, selection, final)
+    del task
     if plan.refit == "all":
         trainer.train_for_production(selection)
     trainer.finish()
@@ -79,10 +89,9 @@ def train(
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A trained model and how it came about."""
+    """How a trained model came about."""
 
     stage: Stage
-    task: Task
     steps: int
     seconds: float
     restarts: list[dict[str, Any]]
@@ -98,7 +107,7 @@ class _Trainer(StageTrainer):
     is_resumed: bool
     """Whether an earlier call began it."""
 
-    def select(self) -> _Fitted:
+    def select(self) -> tuple[Task, _Fitted]:
         """Train with validation and keep the best weights, unless that was done before."""
         task, training = self.task("selection"), self.plan.config.training
         self._open_folder()
@@ -126,7 +135,7 @@ class _Trainer(StageTrainer):
         if asked:
             self.around.listener.say(advice.tell_of_asking(self.plan.select_by, asked))
         steps, seconds = state["best_step"], self.log.seconds()
-        return _Fitted("selection", task, steps, seconds, restarts, asked)
+        return task, _Fitted("selection", steps, seconds, restarts, asked)
 
     def _ways_to_ask(self, task: Task) -> dict[str, float]:
         """What each way of asking the selected weights is worth on the validation items, the best first."""
@@ -137,7 +146,7 @@ class _Trainer(StageTrainer):
             found[way] = self.validate(task)
         return dict(sorted(found.items(), key=lambda each: -each[1]))
 
-    def refit(self, selection: _Fitted) -> _Fitted:
+    def refit(self, selection: _Fitted) -> tuple[Task, _Fitted]:
         """Train a fresh model on more data for the chosen number of steps; there is nothing left to choose."""
         task, progress = self.task("refit"), TrainingProgress()
         weights = task.model.state_dict()
@@ -148,18 +157,50 @@ class _Trainer(StageTrainer):
         self.set_weights(task, weights)
         task.model.way_to_ask = next(iter(selection.asked), None)
         restarts = [*selection.restarts, *progress.restarts]
-        return _Fitted("refit", task, progress.step, progress.seconds, restarts, selection.asked)
+        return task, _Fitted("refit", progress.step, progress.seconds, restarts, selection.asked)
 
     def keep(self, selection: _Fitted) -> _Fitted:
         """Let the selected model be the final one."""
         shutil.copyfile(self.folder / "selection.safetensors", self.folder / "model.safetensors")
         return selection
 
-    def judge(self, selection: _Fitted, final: _Fitted) -> None:
-        """Look at the test items, and write down what was found."""
-        lines = [self._judge(selection, "valid")]
-        if self.plan.test:
-            lines.append(self._judge(final, "test"))
+    def judge(self, task: Task, fitted: _Fitted, part: Part) -> dict[str, Any]:
+        """One line for a results file; the ranks behind it are saved beside."""
+        judged = self._ask(task, part, fitted.steps)
+        ranks = judged.ranks
+        assert ranks, "next items have ranks"
+        save_ranks(self.folder, part, ranks)
+        return {
+            "dataset": self.plan.dataset_name,
+            "model": self.plan.model,
+            "variant": self.plan.variant,
+            "preset": self.plan.preset,
+            "seed": self.plan.seed,
+            "stage": fitted.stage,
+            "split": part,
+            "protocol": str(self.plan.split),
+            "repeats": self.plan.repeats,
+            "select_by": self.plan.select_by,
+            "users": len(ranks.full),
+            "device": f"{self.crew.size} × " * (not self.crew.is_alone) + self.around.placement.name,
+            "device_shared": self._was_shared(fitted.stage),
+            "steps": fitted.steps,
+            "train_seconds": round(fitted.seconds, 2),
+            "command_seconds": self.seconds(),
+            "resumed": self.is_resumed,
+            "restarts": fitted.restarts,
+            "asked": fitted.asked,
+            "validations": self.log.validations() if fitted.stage == "selection" else [],
+            "config": self.plan.config.as_recorded(),
+            "data_checksum": self.plan.data_checksum,
+            "candidates_checksum": self.plan.candidates_checksum,
+            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
+            "metrics": metrics_of(ranks),
+            "lists": judged.lists,
+        }
+
+    def write_down(self, lines: list[dict[str, Any]], selection: _Fitted, final: _Fitted) -> None:
+        """What was found on the validation items and the test items."""
         result: dict[str, Any] = {"lines": lines}
         if self.plan.config.training:
             standing = self._standing(selection)
@@ -244,41 +285,6 @@ class _Trainer(StageTrainer):
         judged = self.ask(task, part)
         self.forecast.learn_judging(time.perf_counter() - began)
         return judged
-
-    def _judge(self, fitted: _Fitted, part: Part) -> dict[str, Any]:
-        """One line for a results file; the ranks behind it are saved beside."""
-        judged = self._ask(fitted.task, part, fitted.steps)
-        ranks = judged.ranks
-        assert ranks, "next items have ranks"
-        save_ranks(self.folder, part, ranks)
-        return {
-            "dataset": self.plan.dataset_name,
-            "model": self.plan.model,
-            "variant": self.plan.variant,
-            "preset": self.plan.preset,
-            "seed": self.plan.seed,
-            "stage": fitted.stage,
-            "split": part,
-            "protocol": str(self.plan.split),
-            "repeats": self.plan.repeats,
-            "select_by": self.plan.select_by,
-            "users": len(ranks.full),
-            "device": f"{self.crew.size} × " * (not self.crew.is_alone) + self.around.placement.name,
-            "device_shared": self._was_shared(fitted.stage),
-            "steps": fitted.steps,
-            "train_seconds": round(fitted.seconds, 2),
-            "command_seconds": self.seconds(),
-            "resumed": self.is_resumed,
-            "restarts": fitted.restarts,
-            "asked": fitted.asked,
-            "validations": self.log.validations() if fitted.stage == "selection" else [],
-            "config": self.plan.config.as_recorded(),
-            "data_checksum": self.plan.data_checksum,
-            "candidates_checksum": self.plan.candidates_checksum,
-            "versions": {"bert4rec": __version__, "torch": str(torch.__version__), "code": code_checksum()},
-            "metrics": metrics_of(ranks),
-            "lists": judged.lists,
-        }
 
     def _was_shared(self, stage: Stage) -> bool | None:
         """Whether other processes used the device at any mark of a stage, or do now. None if unknown."""

@@ -122,7 +122,9 @@ class Forecast:
         seconds = self.steps_left(stage, step, last) * self._seconds_of_a_step
         if stage == "selection":
             seconds += self._validations(step, last) * self._validation
-        return seconds + (0.0 if stage == "production" else self.seconds_of_judging("valid"))
+        if stage == "production":
+            return seconds
+        return seconds + self.seconds_of_judging("valid" if stage == "selection" else "test")
 
     @property
     def _seconds_of_a_step(self) -> float:
@@ -134,7 +136,8 @@ class Forecast:
 
     def seconds_from_judging(self, part: Part, steps: int) -> float:
         """Of what is judged from this part on, and of what is trained after it; `steps` were the best."""
-        return self.seconds_of_judging(part) + self._for_production(steps) * self._seconds_of_a_step
+        refit = steps if part == "valid" and self._plan.refit else 0
+        return self.seconds_of_judging(part) + (refit + self._for_production(steps)) * self._seconds_of_a_step
 
     def told(self, stage: Stage, step: int, last: int) -> str:
         """In one line, before anything begins."""
