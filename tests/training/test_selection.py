@@ -105,7 +105,9 @@ def test_the_usual_metric_changes_nothing_in_what_identifies_weights(dataset: Da
     usual = plan_of(dataset)
     decisive = replace(usual, dataset="", preset=None).as_dict()
     del decisive["repeats"], decisive["select_by"]
-    assert decisive["config"]["objective"].pop("negatives") == 0, "the exact softmax, as before there was another"
+    assert decisive["config"]["objective"].pop("negatives") == 0, (
+        "the exact softmax, as before there was another"
+    )
     before = hashlib.sha256(json.dumps(["selection", decisive], sort_keys=True).encode()).hexdigest()
     assert usual.tag("selection") == before
     assert plan_of(dataset, "ndcg@10:full").tag("selection") != before
