@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
+SECONDS = 200
 """After which processes that wait for each other in vain are ended, and the test fails."""
 
 
