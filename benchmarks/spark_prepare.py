@@ -29,7 +29,7 @@ def measure_prepare(folder: Path, cores: int, shape: str = SHAPE) -> dict[str, A
     found = {engine: _in_a_process(log, folder / engine, engine, cores) for engine in ("polars", "spark")}
     names = sorted(path.name for path in (folder / "polars").iterdir() if path.name != "dataset.json")
     return {
-        "shape": shape,
+        "like": shape,
         "actions": world.num_actions,
         **found,
         "ratio": round(found["spark"]["seconds"] / found["polars"]["seconds"], 2),

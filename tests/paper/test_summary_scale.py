@@ -61,6 +61,7 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
         "scale": "processes",
         "like": "ml-1m",
         "model": "bert4rec",
+        "settings": ["model.dim=64"],
         "cores": 2,
         "processes": 2,
         "samples_per_second": {"1": 400.0, "2": 600.0},
@@ -78,6 +79,7 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
     again = {**processes, "samples_per_second": {"1": 400.0, "2": 720.0}, "ratio": 1.8}
     text = table_text(larger_table([processes, prepared, {"scale": "generate"}, again]))
     assert text.splitlines()[2:] == [
-        "| `torchrun`, 2 processes on 2 cores, bert4rec, ml-1m's shape | 720 samples/s, 1.80 times one process (400) |",
+        "| `torchrun`, 2 processes on 2 cores, ml-1m's shape, bert4rec, model.dim=64 "
+        "| 720 samples/s, 1.80 times one process (400) |",
         "| `prepare`, 1,000 million actions, 2 cores | at most 30 min, 7.9 GiB at most, 41 GiB of disk |",
     ]

@@ -104,7 +104,8 @@ def _spark_recommend_cells(line: Line) -> dict[str, str]:
 
 def _process_cells(line: Line) -> dict[str, str]:
     speeds, many = line["samples_per_second"], str(line["processes"])
-    what = f"`torchrun`, {many} processes on {line['cores']} cores, {line['model']}, {line['like']}'s shape"
+    settings = ", ".join([line["model"], *line["settings"]])
+    what = f"`torchrun`, {many} processes on {line['cores']} cores, {line['like']}'s shape, {settings}"
     return {
         what: f"{speeds[many]:,.0f} samples/s, {line['ratio']:.2f} times one process ({speeds['1']:,.0f})"
     }
