@@ -11,7 +11,7 @@ demo: $(READY)            ## what this project does, in a minute or two: built-i
 test: $(READY)            ## every test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-test-gpu: $(READY)        ## what only a GPU computes; skipped where there is none
+test-gpu: $(READY)        ## kernels and training on a GPU; skipped where there is none
 	BERT4REC_GPU_LOG=results/gpu-tests.txt $(BIN)/pytest -m gpu -n 8 tests/gpu
 
 check: $(READY)           ## format, lint and types

@@ -1,26 +1,68 @@
-"""Tests of what only a GPU computes: `make test-gpu`. Elsewhere they are skipped.
+"""Kernels on a GPU (`make test-gpu`) or, where there is none, in Triton's interpreter, one number after the other.
 
-With `TRITON_INTERPRET=1`, and Triton installed, the kernels alone are tried on a CPU, one number after the other.
-`BERT4REC_GPU_LOG` names a file for a short account of the last run.
+`BERT4REC_GPU_LOG` names a file for a short account of the last run on a GPU.
 """
 
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 import torch
 
+from bert4rec.kernels.support import Played
+
+HALF = torch.bfloat16 if torch.cuda.is_available() else torch.float16
+"""Triton's interpreter cannot multiply matrices of bfloat16."""
+NO_TRITON = "Triton is not installed: pip install triton"
+H200, T4 = 227 << 10, 64 << 10
+"""What their multiprocessors have of shared memory."""
+
+
+class GpuRole:
+    """A GPU, or inside a `with` block a CPU that plays its part."""
+
+    def __init__(self, shared_memory: int) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._shared_memory = shared_memory
+
+    def __enter__(self) -> None:
+        Played.shared_memory = 0 if self.device.type == "cuda" else self._shared_memory
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        Played.shared_memory = 0
+
 
 @pytest.fixture
-def device() -> torch.device:
+def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Triton's interpreter, in which kernels are executed from their first import on."""
+    if not torch.cuda.is_available():
+        if find_spec("triton") is None:
+            pytest.skip(NO_TRITON)
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture
+def gpu(_interpreted: None) -> GpuRole:
+    return GpuRole(H200)
+
+
+@pytest.fixture
+def small_gpu(_interpreted: None) -> GpuRole:
+    return GpuRole(T4)
+
+
+@pytest.fixture
+def device(gpu: GpuRole) -> Iterator[torch.device]:
     """Where kernels run."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return torch.device("cpu")
-    pytest.skip("there is no GPU")
+    with gpu:
+        yield gpu.device
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,7 +14,6 @@ from bert4rec.data.histories import histories_before
 from bert4rec.data.splits import leave_one_out
 from bert4rec.errors import UsageError
 from bert4rec.kernels import support
-from bert4rec.kernels.used_rows import lent_rows
 from bert4rec.models.model import make_scorer
 from bert4rec.settings.config import RunConfig, make_config
 from bert4rec.tasks import losses
@@ -27,57 +26,18 @@ from bert4rec.training.loop import Loop
 from bert4rec.training.plan import Plan
 from bert4rec.training.specs import MODELS
 from bert4rec.world.world import World, WorldConfig
-from tests.training.tiny import random_histories, tiny_config
+from tests.gpu.steps import STILL, TRANSFORMERS, assert_near, config_of, learned, make_task, tiny_dataset
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
-TRANSFORMERS = "bert4rec", "sasrec", "bert4rec+"
-STILL = tuple(f"model.{kind}_dropout=0" for kind in ("hidden", "embedding", "attention"))
-"""Without dropout, which no two devices draw alike."""
 GPU = torch.device("cuda")
 
 
 @pytest.fixture
 def dataset() -> Dataset:
-    histories = random_histories(users=60)
-    items = np.array([item + 1 for history in histories for item in history], np.int32)
-    return Dataset.from_sequences(items, np.cumsum([0, *map(len, histories)]))
-
-
-def config_of(model: str, *settings: str) -> RunConfig:
-    loss = ("objective.loss=cross-entropy",) if model == "sasrec" else ()
-    return tiny_config(*loss, *settings, model=model)
-
-
-def make_task(
-    dataset: Dataset, config: RunConfig, model: str, device: torch.device, dtype: torch.dtype | None = None
-) -> Task:
-    end = leave_one_out(dataset).training_end("valid")
-    return MODELS[model].make_task(TaskInputs(dataset, end, config, seed=1, device=device, dtype=dtype))
-
-
-def learned(task: Task, row: Tensor) -> dict[str, Tensor]:
-    """The loss of one batch, and the gradient of every parameter."""
-    loss = task.loss(row.to(next(task.model.parameters()).device))
-    loss.backward()
-    found = {name: each.grad for name, each in task.model.named_parameters() if each.grad is not None}
-    for name, table in task.model.named_parameters():
-        if lent := lent_rows(table):
-            assert lent.rows.grad is not None
-            numbers = lent.distinct.numbers
-            found[name] = torch.zeros_like(table).index_add_(0, numbers, lent.rows.grad)
-    return {name: each.detach().float().cpu() for name, each in {"loss": loss, **found}.items()}
-
-
-def assert_near(ours: dict[str, Tensor], others: dict[str, Tensor], share: float) -> None:
-    assert ours.keys() == others.keys()
-    for name, right in others.items():
-        apart = float(
-            torch.linalg.vector_norm(ours[name] - right) / torch.linalg.vector_norm(right).clamp(min=1e-6)
-        )
-        assert apart <= share, f"{name} is {apart:.2%} off"
+    return tiny_dataset()
 
 
 @pytest.fixture
@@ -87,21 +47,6 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for module in (support, losses):
             patched.setattr(module, "can_run", lambda _: False)
         yield
-
-
-@pytest.mark.parametrize("model", TRANSFORMERS)
-@pytest.mark.parametrize(("dtype", "share"), [(None, 1e-4), (torch.bfloat16, 0.05)])
-@pytest.mark.parametrize("settings", ["model.heads=2", "model.dim=30 model.heads=3", "objective.negatives=7"])
-def test_a_step_is_that_of_a_cpu(
-    model: str, dtype: torch.dtype | None, share: float, settings: str, dataset: Dataset
-) -> None:
-    """Also with heads of a width that no library likes, and with a sampled softmax."""
-    config = config_of(model, *STILL, *settings.split())
-    on_cpu = make_task(dataset, config, model, torch.device("cpu"))
-    on_gpu = make_task(dataset, config, model, GPU, dtype)
-    on_gpu.model.load_state_dict(on_cpu.model.state_dict())
-    row = on_cpu.block(0)[1][0]
-    assert_near(learned(on_gpu, row), learned(on_cpu, row), share)
 
 
 @pytest.mark.parametrize("model", TRANSFORMERS)

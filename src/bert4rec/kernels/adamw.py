@@ -179,7 +179,8 @@ class _Kernels:
     def addresses(self, lines: list[list[int]]) -> Tensor:
         """The lines on the device. Those that a recorded step copies stay where they are."""
         if lines != self._lines:
-            self._lines, self._host = lines, torch.tensor(lines).pin_memory()
+            self._lines = lines
+            self._host = torch.tensor(lines, pin_memory=self._device.type == "cuda")
             self._addresses = self._host.to(self._device, non_blocking=True)
         return self._addresses
 

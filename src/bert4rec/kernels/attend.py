@@ -30,10 +30,17 @@ class Span:
 
 def attend(query: Tensor, key: Tensor, value: Tensor, spans: tuple[Span, ...], dropout: float) -> Tensor:
     """Scaled dot-product attention; [rows, H, C] in and out. The rows of a span follow those of the one before."""
-    if is_fused(query):
+    if is_fused(query) and _has_room(query):
         attended: Tensor = _Attend.apply(query, key, value, spans, dropout)  # type: ignore[no-untyped-call]
         return attended
     return plain_attend(query, key, value, spans, dropout)
+
+
+def _has_room(query: Tensor) -> bool:
+    """Whether tiles of heads so wide fit into a GPU's multiprocessor."""
+    from bert4rec.kernels.gpu.attend_triton import LEAST_ROWS, most_rows
+
+    return most_rows(query) >= LEAST_ROWS
 
 
 def plain_attend(

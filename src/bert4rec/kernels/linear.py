@@ -45,6 +45,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
+def wide_product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """left [M, K] times right [K, N], summed in a wider dtype than theirs. Only a GPU has that in one."""
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=dtype)
+    return left.to(dtype) @ right.to(dtype)
+
+
 def _is_narrower(x: Tensor, weight: Tensor) -> bool:
     return is_fused(x) and x.dtype != weight.dtype
 
@@ -77,6 +84,6 @@ class _Linear(torch.autograd.Function):
         if is_narrow(weight):
             of_weight, of_bias = parameter_gradients(rows, flat.contiguous(), has_bias=ctx.has_bias)
         else:
-            of_weight = torch.mm(rows.T, flat, out_dtype=torch.float32)
+            of_weight = wide_product(rows.T, flat, torch.float32)
             of_bias = column_sums(rows) if ctx.has_bias else None
         return (rows @ weight).view_as(x), of_weight, of_bias, None, None

@@ -20,9 +20,21 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+class Played:
+    """The GPU whose part a CPU plays. So tests run and compile kernels where there is none; nobody else does."""
+
+    shared_memory = 0
+    """Bytes of its multiprocessors; 0 if none is played."""
+
+
+def is_on_gpu(x: Tensor) -> bool:
+    """Whether a GPU computes with this tensor."""
+    return x.is_cuda or Played.shared_memory > 0
+
+
 def can_run(x: Tensor) -> bool:
     """Whether kernels can compute with this tensor."""
-    return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
+    return is_on_gpu(x) and x.dtype in (torch.bfloat16, torch.float16, torch.float32) and has_triton()
 
 
 def is_fused(x: Tensor) -> bool:
@@ -155,7 +167,7 @@ def added_dropped(x: Tensor, y: Tensor, share: float) -> Tensor:
 
 
 def _is_left_to_torch(x: Tensor) -> bool:
-    return x.device.type != "cpu" or not is_eager()
+    return x.device.type != "cpu" or is_on_gpu(x) or not is_eager()
 
 
 def kept(x: Tensor, share: float) -> Tensor:

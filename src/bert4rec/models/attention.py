@@ -22,6 +22,7 @@ from bert4rec.data.dataset import PADDING
 from bert4rec.errors import UsageError
 from bert4rec.kernels.attend import Span, attend
 from bert4rec.kernels.rotary import turned
+from bert4rec.kernels.support import is_on_gpu
 from bert4rec.kernels.take_rows import take_rows
 from bert4rec.models.buckets import Buckets
 
@@ -83,7 +84,7 @@ class PackedLayout:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
-        if query.is_cuda:
+        if is_on_gpu(query):
             span = self.span(len(query), len(key), wanted_only=wanted_only)
             return attend(query, key, value, (span,), dropout)
         buckets = self._buckets_of_wanted if wanted_only else self._buckets
@@ -211,7 +212,7 @@ class JoinedLayout:
         self, query: Tensor, key: Tensor, value: Tensor, *, dropout: float, wanted_only: bool
     ) -> Tensor:
         num_queries, num_keys = len(self.first.rows) if wanted_only else self.num_tokens, self.num_tokens
-        if query.is_cuda:
+        if is_on_gpu(query):
             first = self.first.span(num_queries, num_keys, wanted_only=wanted_only)
             second = self.second.span(len(query) - num_queries, len(key) - num_keys, wanted_only=wanted_only)
             return attend(query, key, value, (first, second), dropout)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.errors import DataError
+from bert4rec.kernels.support import is_on_gpu
 from bert4rec.models.attention import PackedLayout
 from bert4rec.tasks.excerpts import Excerpt, Items, RoundExcerpts, Sequences
 from bert4rec.tasks.windows import Windows
@@ -178,7 +179,7 @@ class BatchShape:
         It stands behind everything else. Negatives are all there, for they may be those of the whole batch.
         """
         batch = self.read(row)
-        if row.is_cuda:
+        if is_on_gpu(row):
             return batch
         bounds, row_bounds = (
             each[: self.samples + 1] for each in (batch.layout.bounds, batch.layout.row_bounds)

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.support import begin_gradient, can_run, is_eager, is_one, narrow_copy
+from bert4rec.kernels.linear import wide_product
+from bert4rec.kernels.support import begin_gradient, can_run, is_eager, is_on_gpu, is_one, narrow_copy
 
 MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
@@ -101,7 +102,7 @@ def _padded_sizes(hidden: Tensor, table: Tensor) -> tuple[int, int]:
 
     Tensor cores want rows that begin at multiples of 16 bytes, or run at a fraction of their speed.
     """
-    multiple = 8 if hidden.is_cuda else 1
+    multiple = 8 if is_on_gpu(hidden) else 1
     num_columns, width = (-(-size // multiple) * multiple for size in (len(table), table.shape[1] + 1))
     return num_columns, width
 
@@ -136,8 +137,7 @@ def add_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
     dtype = torch.promote_types(left.dtype, torch.float32)
     if left.dtype == dtype:
         return left @ right if total is None else total.addmm_(left, right)
-    wide = left.is_cuda  # only the GPU's product can sum in a wider dtype than it reads
-    product = torch.mm(left, right, out_dtype=dtype) if wide else left.to(dtype) @ right.to(dtype)
+    product = wide_product(left, right, dtype)
     return product if total is None else total.add_(product)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.data.histories import training_histories
-from bert4rec.kernels.support import begin_gradient, is_eager, is_one
+from bert4rec.kernels.support import begin_gradient, is_eager, is_on_gpu, is_one
 from bert4rec.kernels.used_rows import distinct, lend_rows
 from bert4rec.models.attention import Layout
 from bert4rec.models.model import SequenceEncoder, TiedEncoder
@@ -64,10 +64,10 @@ class SampledSoftmax:
         candidates = torch.cat([targets, negatives])
         table, bias = model.item_vectors()
         if isinstance(model, TiedEncoder) and is_eager():
-            used = distinct(torch.cat([tokens, candidates]), fixed=tokens.is_cuda)
+            used = distinct(torch.cat([tokens, candidates]), fixed=is_on_gpu(tokens))
             table, places = lend_rows(table, used), used.places[len(tokens) :]
             queries = model.with_rows(table, used.places[: len(tokens)].int(), positions, layout, dtype)
-            of_bias = distinct(candidates - 1, fixed=tokens.is_cuda)
+            of_bias = distinct(candidates - 1, fixed=is_on_gpu(tokens))
             biases = lend_rows(bias, of_bias)[of_bias.places]
         else:
             queries, places = model(tokens, positions, layout, dtype), candidates
@@ -159,7 +159,7 @@ def _loss_and_gradients(
     Columns of logits are the negatives, the target, one that never counts and what a GPU wants for alignment.
     """
     (num_rows, dim), count = hidden.shape, len(negatives)
-    multiple = 8 if hidden.is_cuda else 1
+    multiple = 8 if is_on_gpu(hidden) else 1
     num_columns, width = (-(-size // multiple) * multiple for size in (count + 2, dim + 1))
     wide = torch.promote_types(hidden.dtype, torch.float32)
     vectors = F.pad(table[negatives].to(hidden.dtype), (0, 0, 0, num_columns - count))

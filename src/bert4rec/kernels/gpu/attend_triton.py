@@ -11,9 +11,11 @@ from torch import Tensor
 
 from bert4rec.kernels.attend import Span
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import lowest_kept, mixed
+from bert4rec.kernels.gpu.shared_triton import lowest_kept, mixed, shared_memory
 
 LOG2_E = 1.4426950408889634
+LEAST_ROWS = 16
+"""Of a tile: with fewer there is no product of matrices."""
 LOWEST = tl.constexpr(-1e30)
 """A finite start: with -inf, -inf minus -inf would be no number."""
 
@@ -206,12 +208,24 @@ def _attend_backward_kernel(
         )
 
 
-def _blocks(channels: int, span: Span) -> tuple[int, int, int]:
+def most_rows(query: Tensor) -> int:
+    """Of a tile, such that the memory of a multiprocessor holds a block of queries and three of keys and values."""
+    row = _channel_block(query.shape[-1]) * query.element_size()
+    room = shared_memory(query.device) // (7 * row)
+    return min(64, 1 << room.bit_length() >> 1)
+
+
+def _channel_block(channels: int) -> int:
+    return int(max(16, triton.next_power_of_2(channels)))
+
+
+def _blocks(query: Tensor, span: Span) -> tuple[int, int, int]:
     """Channels, rows and warps of a tile: about as many rows as sequences have, if these are short."""
     mean = span.num_keys // max(1, len(span.key_bounds) - 1)
     longest = max(span.max_queries, span.max_keys)
-    rows = min(64, max(16, triton.next_power_of_2(min(longest, 2 * mean))))
-    return max(16, triton.next_power_of_2(channels)), rows, 4 if rows > 16 else 1
+    rows = min(most_rows(query), max(LEAST_ROWS, triton.next_power_of_2(min(longest, 2 * mean))))
+    channels = _channel_block(query.shape[-1])
+    return channels, rows, 4 if rows > LEAST_ROWS or channels > 128 else 1
 
 
 def _step(x: Tensor) -> int:
@@ -227,7 +241,7 @@ def forward(
     query, out, log_sums = by_query
     inputs = query, *by_key
     _, heads, channels = query.shape
-    channel_block, rows, warps = _blocks(channels, span)
+    channel_block, rows, warps = _blocks(query, span)
     _attend_forward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(span.max_queries, rows))](
         *inputs, out, log_sums, span.query_bounds, span.key_bounds, seed, *map(_step, inputs),
         LOG2_E / channels**0.5, dropout,
@@ -242,7 +256,7 @@ def backward(
     gradient, query, out, log_sums, query_gradient = by_query
     inputs, gradients = (query, *by_key[:2]), (query_gradient, *by_key[2:])
     _, heads, channels = query.shape
-    channel_block, rows, warps = _blocks(channels, span)
+    channel_block, rows, warps = _blocks(query, span)
     longest = max(span.max_queries, span.max_keys)
     _attend_backward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(longest, rows))](
         gradient, *inputs, out, log_sums, *gradients, span.query_bounds, span.key_bounds, seed,

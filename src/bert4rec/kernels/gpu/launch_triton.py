@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +26,8 @@ class Kernel:
         self._compiled = triton.jit(function, do_not_specialize=sizes)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
-        if Kernel.only_compiled:
-            return lambda *arguments, **options: self._compiled.warmup(*arguments, grid=grid, **options)
-        return self._compiled[grid]  # type: ignore[no-any-return]
+        launch = partial(self._compiled.warmup, grid=grid) if Kernel.only_compiled else self._compiled[grid]
+        return partial(launch, enable_fp_fusion=True)  # Triton is about to change its mind on the default.
 
 
 class _Compilers(ThreadPoolExecutor):

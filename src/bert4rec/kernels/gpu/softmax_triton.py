@@ -144,7 +144,8 @@ def loss_and_gradients(
     """
     hidden, (num_rows, dim), num_items = hidden.contiguous(), hidden.shape, len(bias)
     dim_block, device = max(16, triton.next_power_of_2(dim)), hidden.device
-    rows, items = 64, 128
+    # Products of float32, on GPUs that have nothing narrower, are written out number by number: tiles are small.
+    rows, items = (64, 128) if hidden.element_size() == 2 else (32, 32)
     row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
     items_a_part = items * _share(item_blocks, row_blocks, BUSY // 2)
     parts = triton.cdiv(num_items, items_a_part)

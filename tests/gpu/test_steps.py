@@ -1,0 +1,71 @@
+"""A step by kernels is that of a CPU: on a GPU, or where there is none, with a CPU that plays its part."""
+
+import pytest
+import torch
+
+from bert4rec.training.loop import Loop
+from tests.gpu import WHERE_KERNELS_RUN
+from tests.gpu.conftest import HALF, GpuRole
+from tests.gpu.steps import STILL, TRANSFORMERS, assert_near, config_of, learned, make_task, tiny_dataset
+
+pytestmark = [
+    *WHERE_KERNELS_RUN,
+    # Of what is not used, by the interpreter.
+    pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
+]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+@pytest.mark.parametrize(
+    ("settings", "dtype"),
+    [
+        ("model.heads=2", HALF),
+        ("model.dim=30 model.heads=3", None),
+        ("model.dim=30 model.heads=3", HALF),
+        ("model.dim=136 model.heads=1", HALF),
+        ("objective.negatives=7", None),
+    ],
+)
+def test_a_step_is_that_of_a_cpu(model: str, settings: str, dtype: torch.dtype | None, gpu: GpuRole) -> None:
+    """Also with odd widths of heads, where the softmax writes its logits, and with a sampled softmax."""
+    dataset, config = tiny_dataset(), config_of(model, *STILL, *settings.split())
+    on_cpu = make_task(dataset, config, model, CPU)
+    with gpu:
+        on_gpu = make_task(dataset, config, model, gpu.device, dtype)
+        on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+        row = on_gpu.block(0)[1][0]
+        ours = learned(on_gpu, row)
+    assert_near(ours, learned(on_cpu, row.cpu()), 0.05 if dtype else 1e-4)
+
+
+def test_heads_too_wide_for_the_memory_of_a_small_gpu_are_left_to_torch(small_gpu: GpuRole) -> None:
+    dataset, config = tiny_dataset(), config_of("bert4rec+", *STILL, "model.dim=264", "model.heads=1")
+    on_cpu = make_task(dataset, config, "bert4rec+", CPU)
+    with small_gpu:
+        on_gpu = make_task(dataset, config, "bert4rec+", small_gpu.device)
+        on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+        row = on_gpu.block(0)[1][0]
+        ours = learned(on_gpu, row)
+    assert_near(ours, learned(on_cpu, row.cpu()), 1e-4)
+
+
+@pytest.mark.parametrize("settings", ["", "objective.negatives=3"])
+def test_a_few_steps_lead_where_those_of_a_cpu_do(
+    settings: str, gpu: GpuRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clipping and AdamW included; with a sampled softmax, of rows that were lent."""
+    model, dataset = "bert4rec+", tiny_dataset()
+    config = config_of(model, *STILL, *settings.split())
+    assert config.training
+    on_cpu = make_task(dataset, config, model, CPU)
+    with gpu:
+        on_gpu = make_task(dataset, config, model, gpu.device)
+        on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+        first, rows = on_gpu.block(0)
+        Loop(on_gpu, config.training, device=gpu.device, seed=1).run_steps(2)
+    monkeypatch.setattr(on_cpu, "block", lambda _: (first, rows.cpu()))
+    Loop(on_cpu, config.training, device=CPU, seed=1).run_steps(2)
+    ours = {name: each.cpu() for name, each in on_gpu.model.state_dict().items()}
+    # AdamW takes the sign of what is nearly nothing, which devices round differently.
+    assert_near(ours, dict(on_cpu.model.state_dict()), 0.02)
