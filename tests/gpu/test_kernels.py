@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
 from bert4rec.kernels.activate import plain_gated, plain_gelu
@@ -21,6 +22,11 @@ pytestmark = WHERE_KERNELS_RUN
 DTYPES = {torch.float32: 1e-4, HALF: 3e-2}
 """Of activations, and how far the results may be apart, relative to the largest number."""
 EPSILON = 1e-12
+
+
+def only_on_a_gpu(*values: object) -> ParameterSet:
+    """What would take the interpreter an hour."""
+    return pytest.param(*values, marks=pytest.mark.gpu)
 
 
 def assert_near(ours: Tensor, plain: Tensor, dtype: torch.dtype) -> None:
@@ -121,7 +127,14 @@ def bounds(lengths: list[int], device: torch.device) -> Tensor:
 @pytest.mark.parametrize(("heads", "channels"), [(1, 8), (2, 20), (3, 64)])
 @pytest.mark.parametrize(
     ("queries", "keys", "causal"),
-    [([1], [1], False), ([3, 0, 1], [5, 2, 130], False), ([2, 1], [4, 0], False), ([70, 1, 17], None, True)],
+    [
+        ([1], [1], False),
+        ([3, 0, 1], [5, 2, 130], False),
+        ([2, 1], [4, 0], False),
+        ([70, 1, 17], None, True),
+        only_on_a_gpu([2000, 5], None, True),
+        only_on_a_gpu([2, 900], [2000, 1000], False),
+    ],
 )
 def test_sequences_attend_to_themselves(
     queries: list[int],
@@ -278,7 +291,7 @@ def test_tokens_are_looked_up(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # by the interpreter, of what is not used
-@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (30, 70), (5, 9001)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (30, 70), (5, 9001), only_on_a_gpu(3, 1_000_001)])
 def test_logits_become_their_gradient(
     rows: int, columns: int, dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -295,7 +308,10 @@ def test_logits_become_their_gradient(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "items", "dim"), [(1, 1, 8), (30, 70, 24), (150, 500, 64), (70, 130, 128)])
+@pytest.mark.parametrize(
+    ("rows", "items", "dim"),
+    [(1, 1, 8), (30, 70, 24), (150, 500, 64), (70, 130, 128), only_on_a_gpu(90, 1_000_000, 64)],
+)
 def test_a_softmax_over_items_needs_no_logits(
     rows: int, items: int, dim: int, dtype: torch.dtype, device: torch.device
 ) -> None:
