@@ -1,8 +1,11 @@
 """A step by kernels is that of a CPU: on a GPU, or where there is none, with a CPU that plays its part."""
 
+import numpy as np
 import pytest
 import torch
 
+from bert4rec.data.histories import Histories
+from bert4rec.models.model import make_scorer
 from bert4rec.training.loop import Loop
 from tests.gpu import WHERE_KERNELS_RUN
 from tests.gpu.conftest import HALF, GpuRole
@@ -69,3 +72,16 @@ def test_a_few_steps_lead_where_those_of_a_cpu_do(
     ours = {name: each.cpu() for name, each in on_gpu.model.state_dict().items()}
     # AdamW takes the sign of what is nearly nothing, which devices round differently.
     assert_near(ours, dict(on_cpu.model.state_dict()), 0.02)
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+def test_scores_are_those_of_a_cpu(model: str, gpu: GpuRole) -> None:
+    dataset, config = tiny_dataset(), config_of(model)
+    histories = Histories.from_lists([[3, 1, 2], [4], [5, 6, 7, 8, 9, 1, 2, 3, 4]])
+    on_cpu = make_task(dataset, config, model, CPU).model.eval()
+    right = make_scorer(on_cpu, None)(np.arange(3), histories)
+    with gpu:
+        on_gpu = make_task(dataset, config, model, gpu.device, HALF).model.eval()
+        on_gpu.load_state_dict(on_cpu.state_dict())
+        ours = make_scorer(on_gpu, HALF)(np.arange(3), histories)
+    assert_near({"scores": ours[:, 1:-1].float().cpu()}, {"scores": right[:, 1:-1]}, 0.01)
