@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bert4rec
+from bert4rec.machine import processor_name
 
 TURNS, STEPS = 5, 30
 HERE = Path(bert4rec.__file__).parents[1]
@@ -34,7 +35,9 @@ def main() -> None:
     parser.add_argument("--model", default="bert4rec+")
     parser.add_argument("--preset", help="such as demo; otherwise the settings follow from the data")
     parser.add_argument("--against", type=Path, help="the src folder of another version")
+    parser.add_argument("--before", default="the version before", help="what that version is called")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one line")
     given = parser.parse_args()
     versions = {"now": HERE} | ({"before": given.against.resolve()} if given.against else {})
     seconds: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in versions}
@@ -42,6 +45,9 @@ def main() -> None:
         for name, source in versions.items():
             for part, found in measured(given, source).items():
                 seconds[name][part].append(found)
+    if given.json:
+        print(json.dumps(as_line(given, seconds)))  # noqa: T201
+        return
     table = Table(
         str(given.dataset), *(f"{name}, ms" for name in versions), *["ratio"] * bool(given.against), box=None
     )
@@ -50,6 +56,21 @@ def main() -> None:
         ratio = [f"{values[1] / values[0]:.2f}"] if given.against else []
         table.add_row(part, *(f"{value:.2f}" for value in values), *ratio)
     Console().print(table)
+
+
+def as_line(given: argparse.Namespace, seconds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """Milliseconds of the parts and, beside another version, how many times as fast each is."""
+    middle = {
+        name: {part: round(1000 * median(found[part]), 3) for part in PARTS}
+        for name, found in seconds.items()
+    }
+    line: dict[str, Any] = {"cpu": "training", "device": processor_name(), "threads": given.threads}
+    line |= {"model": given.model, "preset": given.preset, "milliseconds": middle}
+    line["users"] = json.loads((given.dataset / "dataset.json").read_text())["counts"]["users"]
+    if "before" in middle:
+        line["before"] = given.before
+        line["times"] = {part: round(middle["before"][part] / middle["now"][part], 2) for part in PARTS}
+    return line
 
 
 def measured(given: argparse.Namespace, source: Path) -> dict[str, float]:

@@ -42,12 +42,12 @@ def main() -> None:
         model = random_model("beauty", NUM_ITEMS)
         if arrange:
             arrange(model)
-        lines.append({"search": vectors, **measure(model, everybody)})
+        lines.append({"cpu": "search", "vectors": vectors, **measure(model, everybody)})
     if "--json" in sys.argv:
         print("\n".join(map(json.dumps, lines)))  # noqa: T201
         return
-    table = Table("", *(line["search"] for line in lines), box=None, header_style="bold")
-    for what in list(lines[0])[1:]:
+    table = Table("", *(line["vectors"] for line in lines), box=None, header_style="bold")
+    for what in list(lines[0])[2:]:
         table.add_row(what.replace("_", " "), *(shown(line[what]) for line in lines))
     Console().print(table)
 

@@ -3,9 +3,10 @@
 Each is timed as a process of its own, from its start to its end, in turns with the others and with a Python that only
 imports torch, so that whatever else the machine does disturbs all alike; if it is busy, the processor's seconds count.
 A run of two steps on the built-in world and its exported model are made once, in bench/start/, and stay there. One
-thread, on the CPU.
+thread, on the CPU. With `--json`, it prints one line.
 """
 
+import json
 import os
 import resource
 import subprocess
@@ -16,6 +17,8 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
+
+from bert4rec.machine import processor_name
 
 FOLDER = Path("bench") / "start"
 DATASET, RUN, MODEL = (str(FOLDER / name) for name in ("dataset", "run", "model"))
@@ -41,6 +44,10 @@ def main() -> None:
             if turn:  # The first fills the system's caches, and Python's own with bytecode.
                 taken[what].append(both)
     middle = {what: [median(each) for each in zip(*times, strict=True)] for what, times in taken.items()}
+    if "--json" in sys.argv:
+        seconds = {what: round(each, 3) for what, (each, _) in middle.items()}
+        print(json.dumps({"cpu": "start", "device": processor_name(), "seconds": seconds}))  # noqa: T201
+        return
     table = Table(
         "what", "seconds", "of the processor", "times torch's import", box=None, header_style="bold"
     )

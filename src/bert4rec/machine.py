@@ -64,3 +64,14 @@ def keep_compiled_code() -> None:
         folder = Path(tempfile.gettempdir()) / f"bert4rec-{os.getuid()}"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "torch"))
     os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "triton"))
+
+
+def processor_name() -> str:
+    """What the processor calls itself."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        import platform
+
+        return platform.processor() or platform.machine()

@@ -3,6 +3,7 @@
 from bert4rec.paper.reporting.evidence import Line
 from bert4rec.paper.reporting.report_text import table_text
 from bert4rec.paper.reporting.summary_speed import (
+    cpu_table,
     production_table,
     recommending_table,
     serving_sentence,
@@ -144,3 +145,23 @@ def test_what_production_costs_is_told_part_by_part_and_the_last_measurement_cou
     assert "| `auto`, 2,000 users, 10 minutes | 222 s |" in text
     assert "300 s" not in text
     assert "| a request among 500 items, one core, half | 1.05 of that |" in text
+
+
+def test_a_cpu_is_told_by_what_one_waits_for() -> None:
+    start = {"cpu": "start", "device": "a processor", "seconds": {"stats": 0.251}}
+    step: Line = {
+        "cpu": "training",
+        "device": "a processor",
+        "model": "bert4rec+",
+        "preset": None,
+        "users": 2000,
+        "milliseconds": {"now": {"step": 18.04}},
+    }
+    beside = {**step, "preset": "demo", "before": "version 0.1", "times": {"step": 1.5}}
+    search = {"cpu": "search", "device": "a processor", "vectors": "random", "items": 1_000_000}
+    search |= {"quantised_ms": 3.21, "times": 3.0, "equal_answers": 10_000, "histories": 10_000}
+    *_, first, second, third, last = table_text(cpu_table([start, step, beside, search])).splitlines()
+    assert first == "| `stats` | 0.25 s | a processor |"
+    assert second == "| a training step, bert4rec+, 2,000 users, no preset | 18.0 ms | a processor |"
+    assert "preset demo | 18.0 ms, 1.50 times as fast as version 0.1 |" in third
+    assert "| 3.2 ms, 3.0 times as fast as a plain search; 10,000 of 10,000 answers equal |" in last

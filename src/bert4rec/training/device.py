@@ -1,7 +1,6 @@
 """Where training runs and with what precision."""
 
 import logging
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +9,7 @@ from itertools import pairwise
 import torch
 
 from bert4rec.errors import UsageError
-from bert4rec.machine import keep_compiled_code
+from bert4rec.machine import keep_compiled_code, processor_name
 
 log = logging.getLogger("bert4rec")
 OWN_OVERHEAD = 3 << 29
@@ -31,7 +30,7 @@ class Placement:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         threads = torch.get_num_threads()
-        return f"{_processor()}, {threads} thread{'s' * (threads > 1)}"
+        return f"{processor_name()}, {threads} thread{'s' * (threads > 1)}"
 
     def __str__(self) -> str:
         """For people."""
@@ -101,11 +100,3 @@ def first_that_works(placements: Sequence[Placement]) -> Placement:
         else:
             return placement
     return placements[-1]
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()

@@ -25,6 +25,7 @@ from bert4rec.paper.reporting.summary_scale import larger_table, projection_tabl
 from bert4rec.paper.reporting.summary_speed import (
     GOAL,
     OURS,
+    cpu_table,
     paper_quality_time,
     production_table,
     recommending_table,
@@ -59,6 +60,7 @@ def make_parts(folder: Path) -> dict[str, str]:
         "speed": table_text(training_table(benches_with("shape"))),
         "recommending": table_text(recommending_table(benches_with("recommend"))),
         "serving": table_text(serving_table(benches_with("serve"))),
+        "cpu": table_text(cpu_table(benches_with("cpu"))),
         "production": table_text(production_table(benches_with("production"))),
         "service": serving_sentence(benches_with("serve")),
         "scale": table_text(report.scale),

@@ -172,6 +172,39 @@ def recommending_table(lines: Sequence[Line]) -> Table:
     return Table("", columns, rows, corner="shape")
 
 
+def cpu_table(lines: Sequence[Line]) -> Table:
+    """What people without a GPU wait for; lines of `benchmarks.start`, `cpu_training` and `search`."""
+    rows: dict[str, Row] = {}
+    for line in lines:
+        rows |= {
+            label: Row(label, [cell, line["device"]]) for label, cell in CPU_CELLS[line["cpu"]](line).items()
+        }
+    return Table("", ["measured", "device"], list(rows.values()), corner="one thread")
+
+
+def _step_cells(line: Line) -> dict[str, str]:
+    settings = f"preset {line['preset']}" if line["preset"] else f"{line['users']:,} users, no preset"
+    cell = f"{line['milliseconds']['now']['step']:.1f} ms"
+    if "times" in line:
+        cell += f", {line['times']['step']:.2f} times as fast as {line['before']}"
+    return {f"a training step, {line['model']}, {settings}": cell}
+
+
+def _search_cells(line: Line) -> dict[str, str]:
+    return {
+        f"a request among {line['items']:,} items, {line['vectors']} vectors": f"{line['quantised_ms']:.1f} ms, "
+        f"{line['times']:.1f} times as fast as a plain search; "
+        f"{line['equal_answers']:,} of {line['histories']:,} answers equal"
+    }
+
+
+CPU_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
+    "start": lambda line: {f"`{what}`": f"{seconds:.2f} s" for what, seconds in line["seconds"].items()},
+    "training": _step_cells,
+    "search": _search_cells,
+}
+
+
 def serving_table(lines: Sequence[Line]) -> Table:
     """What `benchmarks.serving` found, of this version and, where it was measured, of the one before.
 
