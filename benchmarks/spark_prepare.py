@@ -1,7 +1,8 @@
 """What `prepare` on Spark costs beside polars, on one log and on the same cores; `python -m benchmarks.spark_prepare`.
 
 Each engine works in a process of its own, which tells how long it took and how much memory it had at most: Python, and
-apart from it Java, which is driver and executors in one where Spark works on a single machine. Prints one JSON object.
+apart from it Java, which is driver and executors in one where Spark works on a single machine. With `--users`, a log of
+so many users is prepared on Spark alone, which tells what the driver holds. Prints one JSON object.
 """
 
 import argparse
@@ -9,14 +10,21 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
 from typing import Any
+
+import polars as pl
 
 import bert4rec
 from bert4rec.machine import usable_cores
 
 SHAPE = "ml-20m"
+ACTIONS_PER_USER, ITEMS, FIRST_MOMENT = 3, 10_007, 1_400_000_000
+"""Of a log of very many users. A prime number of items, so that they are drawn alike."""
 MIB = 1024
 """In the units of /proc."""
 
@@ -40,6 +48,26 @@ def measure_prepare(folder: Path, cores: int, shape: str = SHAPE) -> dict[str, A
     }
 
 
+def measure_driver(folder: Path, cores: int, users: int) -> dict[str, Any]:
+    """A log of very many users with a few actions each, prepared on Spark: what its driver holds."""
+    log = folder / "log.parquet"
+    _write_users(log, users)
+    found = _in_a_process(log, folder / "spark", "spark", cores)
+    return {"users": users, "actions": users * ACTIONS_PER_USER, **found}
+
+
+def _write_users(log: Path, users: int) -> None:
+    """By the order of time, so that a user's actions lie far apart."""
+    rounds = (
+        pl.LazyFrame({"user": pl.int_range(users, eager=True)}).with_columns(
+            item=(pl.col("user") * 7919 + place * 104_729) % ITEMS,
+            time=FIRST_MOMENT + place * users + pl.col("user"),
+        )
+        for place in range(ACTIONS_PER_USER)
+    )
+    pl.concat(rounds).sink_parquet(log)
+
+
 def _in_a_process(log: Path, target: Path, engine: str, cores: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.spark_prepare", "--cores", str(cores)]
     command += ["--only", engine, str(log), str(target)]
@@ -52,31 +80,70 @@ def main() -> None:
     arguments.add_argument("--shape", default=SHAPE, help="ml-1m, beauty, steam or ml-20m")
     arguments.add_argument("--cores", type=int, default=min(2, usable_cores()))
     arguments.add_argument("--only", nargs=3, metavar=("ENGINE", "LOG", "FOLDER"), help="of one engine alone")
+    arguments.add_argument("--users", type=int, help="instead: so many users, 3 actions each, on Spark alone")
     asked = arguments.parse_args()
     if asked.only:
         told = _prepare(*asked.only, cores=asked.cores)
     else:
         with TemporaryDirectory(prefix="bert4rec-") as scratch:
             facts = {"scale": "spark prepare", "cores": asked.cores, "version": bert4rec.__version__}
-            told = facts | measure_prepare(Path(scratch), asked.cores, asked.shape)
+            if asked.users:
+                told = (
+                    facts
+                    | {"scale": "spark driver"}
+                    | measure_driver(Path(scratch), asked.cores, asked.users)
+                )
+            else:
+                told = facts | measure_prepare(Path(scratch), asked.cores, asked.shape)
     sys.stdout.write(json.dumps(told) + "\n")
 
 
 def _prepare(engine: str, log: str, folder: str, *, cores: int) -> dict[str, Any]:
-    """Time and memory of this very process."""
+    """Time and memory of this very process, with all that the command tells of the dataset.
+
+    Pages of mapped files are in VmHWM as long as nobody else wants the memory; `own MiB` is without them.
+    """
     began = time.perf_counter()
-    if engine == "spark":
-        bert4rec.prepare(log, folder, engine="spark", master=f"local[{cores}]")
-    else:
-        bert4rec.prepare(log, folder)
-    told = {"seconds": round(time.perf_counter() - began, 1), "python MiB": _most_memory(Path("/proc/self"))}
+    with _watched() as own:
+        if engine == "spark":
+            dataset = bert4rec.prepare(
+                log, folder, engine="spark", master=f"local[{cores}]", min_user_actions=ACTIONS_PER_USER
+            )
+        else:
+            dataset = bert4rec.prepare(log, folder, min_user_actions=ACTIONS_PER_USER)
+        seconds = round(time.perf_counter() - began, 1)
+        dataset.statistics()
+        dataset.warnings()
+    told = {"seconds": seconds, "python MiB": _most_memory(Path("/proc/self")), "own MiB": max(own)}
     java = _java()
     return told if java is None else told | {"java MiB": _most_memory(java)}
 
 
+@contextmanager
+def _watched() -> Iterator[list[int]]:
+    """The memory of this process without pages of files, in MiB, looked at a hundred times a second."""
+    found, is_over = [0], Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.01):
+            found.append(_memory(Path("/proc/self"), "RssAnon"))
+
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def _most_memory(process: Path) -> int:
     """The most that a process had in memory so far."""
-    line = next(line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM"))
+    return _memory(process, "VmHWM")
+
+
+def _memory(process: Path, kind: str) -> int:
+    line = next(line for line in (process / "status").read_text().splitlines() if line.startswith(kind))
     return int(line.split()[1]) // MIB
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import bert4rec
-from bert4rec.data import blocks, sorted_actions
+from bert4rec.data import blocks, dataset, sorted_actions
 from bert4rec.data.dataset import Dataset
 from bert4rec.logs import growing, readers
 
@@ -93,7 +93,7 @@ def test_what_is_told_about_a_dataset_is_the_same_in_pieces(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     make_log("in no order").write_csv(tmp_path / "log.csv")
-    dataset = bert4rec.prepare(tmp_path / "log.csv", tmp_path / "dataset", min_user_actions=2)
+    prepared = bert4rec.prepare(tmp_path / "log.csv", tmp_path / "dataset", min_user_actions=2)
     spec = bert4rec.SplitSpec("time", "0.8")
 
     def told() -> str:
@@ -105,7 +105,21 @@ def test_what_is_told_about_a_dataset_is_the_same_in_pieces(
     whole = told()
     request.getfixturevalue("in_pieces")
     assert told() == whole
-    assert dataset.statistics() == Dataset.open(tmp_path / "dataset").statistics()
+    assert prepared.statistics() == Dataset.open(tmp_path / "dataset").statistics()
+
+
+def test_equal_tables_are_equal_files_whether_written_whole_or_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "ROWS_PER_GROUP", 70)
+    table = pl.DataFrame({"number": range(1_000), "id": [f"user {place % 7}" for place in range(1_000)]})
+    parts = [tmp_path / f"{first}.arrow" for first in range(0, 1_000, 90)]
+    for place, part in enumerate(parts):
+        table[90 * place : 90 * (place + 1)].write_ipc(part)
+    dataset.write_table(table.lazy(), tmp_path / "whole.parquet")
+    dataset.write_table(pl.scan_ipc(parts), tmp_path / "pieces.parquet")
+    assert (tmp_path / "whole.parquet").read_bytes() == (tmp_path / "pieces.parquet").read_bytes()
+    assert pl.read_parquet(tmp_path / "pieces.parquet").equals(table)
 
 
 @pytest.mark.usefixtures("in_pieces")

@@ -171,6 +171,10 @@ def test_of_very_many_users_the_same_sample_is_asked_in_every_part(
     assert split.test.positions.tolist() == everybody.test.positions[split.test.users].tolist()
     assert leave_one_out(dataset).test.users.tolist() == split.test.users.tolist()
     assert split.test_cut.tolist() == everybody.test_cut.tolist(), "training sees what it would see"
+    monkeypatch.setattr(blocks, "ACTIONS_AT_ONCE", 500)
+    in_blocks = leave_one_out(dataset)
+    assert in_blocks.test.users.tolist() == split.test.users.tolist()
+    assert in_blocks.test.not_asked == split.test.not_asked
     assert 150 < split.test.users.mean() < 250, "drawn from all of them"
     assert any("Of 400 users who can be tested, 100 are" in each for each in split_warnings(dataset, split))
 

@@ -56,7 +56,7 @@ class Case:
     def exam(self) -> Exam:
         dataset = self.dataset
         cut = dataset.offsets[:-1] + np.array([len(history) for history in self.before])
-        split = Split("time", cut, cut, NOBODY, NOBODY)
+        split = Split("time", dataset.offsets, cut.__getitem__, cut.__getitem__, NOBODY, NOBODY)
         return Exam(dataset, split, "test", "all", "popularity", CUTOFFS)
 
     def scorer(self, convert: Callable[[NDArray[Any]], Any] = np.asarray) -> Scorer:

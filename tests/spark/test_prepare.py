@@ -1,7 +1,7 @@
 """`prepare` on Spark makes the dataset that polars makes of the same log, byte for byte."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,10 @@ import pytest
 
 import bert4rec
 from bert4rec.cli import app
+from bert4rec.data import blocks
 from bert4rec.errors import DataError, NotFoundError, UsageError
 from bert4rec.spark import deliver, spark_prepare
+from bert4rec.spark.complete_log import stream
 from bert4rec.spark.session import job_settings
 
 if TYPE_CHECKING:
@@ -193,6 +195,36 @@ def test_spark_makes_the_same_dataset_of_steam(
     steam = real_data / "steam-australian" / "reviews.tsv.gz"
     dataset = assert_same_dataset(steam, tmp_path, min_user_actions=2, min_item_actions=2)
     assert any("min_user_actions" in note for note in dataset.notes)
+
+
+@pytest.mark.parametrize("ids", ["numbers", "text"])
+def test_the_driver_takes_users_in_pieces_and_never_all_of_them(
+    ids: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a few actions and users were all that fits; the files are those of a log that fits."""
+    log = messy_log() if ids == "numbers" else as_text(messy_log())
+    log.write_parquet(tmp_path / "log.parquet")
+    expected = bert4rec.prepare(tmp_path / "log.parquet", tmp_path / "polars", min_user_actions=1)
+    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(blocks, "ACTIONS_AT_ONCE", 200)
+    pieces = list[int]()
+
+    def counted(table: "DataFrame") -> Iterator[pl.DataFrame]:
+        for piece in stream(table):
+            if "user" in piece.columns:
+                pieces.append(len(piece))
+            yield piece
+
+    def refused(_: object) -> pl.DataFrame:
+        raise AssertionError("the whole table of users")
+
+    monkeypatch.setattr(deliver, "stream", counted)
+    monkeypatch.setattr(bert4rec.Dataset, "users", refused)
+    monkeypatch.setattr(bert4rec.Dataset, "lengths", property(refused))
+    made = bert4rec.prepare(tmp_path / "log.parquet", tmp_path / "spark", engine="spark", min_user_actions=1)
+    assert_same_files(tmp_path / "polars", tmp_path / "spark")
+    assert sum(pieces) == made.num_users and max(pieces) < made.num_users / 2
+    assert (made.statistics(), made.warnings()) == (expected.statistics(), expected.warnings())
 
 
 def test_a_dataframe_is_prepared_in_its_own_session(tmp_path: Path, spark: "SparkSession") -> None:

@@ -197,11 +197,12 @@ def stats_command(
 
 def _report(dataset: "Dataset", spec: SplitSpec | None, *, as_json: bool) -> None:
     """Print statistics to stdout and warnings to stderr."""
+    from bert4rec.data.leakage import split_warnings
     from bert4rec.data.splits import make_split
     from bert4rec.sources.named import SOURCES, compare_with_paper
 
     found, split = dataset.statistics(), make_split(dataset, spec)
-    warnings = [as_options(warning) for warning in dataset.warnings(spec)]
+    warnings = [as_options(warning) for warning in split_warnings(dataset, split)]
     source = dataset.manifest["source"].get("name", "")
     row = SOURCES[source].paper if source in SOURCES else None
     if as_json:

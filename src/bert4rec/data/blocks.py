@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ACTIONS_AT_ONCE = 2**24
+ACTIONS_AT_ONCE = 2**22
 """Bounds the memory, not the result."""
 INTERVALS = 2**16
 """In which values are counted to find one of them."""
@@ -35,6 +35,7 @@ def user_blocks(offsets: NDArray[np.int64], size: int | None = None) -> Iterator
         end = int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1
         end = min(max(end, first + 1), num_users)
         yield slice(first, end)
+        forget_pages(offsets)
         first = end
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "dataset.json"
 SCHEMA = 1
+ROWS_PER_GROUP = 150_000
+"""In a Parquet file. Fixed, so that equal tables are equal files, whether they were written whole or in pieces."""
 PADDING = 0
 """The item number that stands for "nothing here". Items are 1 to V, and V + 1 is [mask]."""
 
@@ -139,7 +141,7 @@ class Dataset(Tabular):
         return Dataset.open(target)
 
     def write_into(self, unfinished: Path) -> None:
-        """Write all files into a folder that `new_folder` made; arrays that are there already stay as they are."""
+        """Write all files into a folder that `new_folder` made; arrays and users that are there already stay."""
         arrays: dict[str, NDArray[Any] | None] = {
             "sequences.npy": self.sequences,
             "offsets.npy": self.offsets,
@@ -149,7 +151,8 @@ class Dataset(Tabular):
         for name, array in arrays.items():
             if array is not None and not (unfinished / name).exists():
                 np.save(unfinished / name, array)
-        self.users().write_parquet(unfinished / "users.parquet")
+        if not (unfinished / "users.parquet").exists():
+            write_table(self.users().lazy(), unfinished / "users.parquet")
         self.write_items(unfinished / "items.parquet")
         head = {"format": "bert4rec dataset", "schema": SCHEMA}
         facts = {key: value for key, value in self.manifest.items() if key != "files"}
@@ -263,7 +266,7 @@ class Dataset(Tabular):
     def write_items(self, path: Path) -> None:
         """Write the table of items as a Parquet file. A dataset folder's own file is copied, without polars."""
         if self.path is None:
-            self.items().write_parquet(path)
+            write_table(self.items().lazy(), path)
         elif (self.path / "items.parquet").exists():
             shutil.copyfile(self.path / "items.parquet", path)
 
@@ -333,6 +336,11 @@ class Dataset(Tabular):
             return self.tables[name]
         numbers = np.arange(first, first + len(counts), dtype=np.int32)
         return pl.DataFrame({"number": numbers, "id": numbers.astype(np.int64), "count": counts})
+
+
+def write_table(table: "pl.LazyFrame", path: Path) -> None:
+    """Write a table of users or items, a piece at a time."""
+    table.sink_parquet(path, row_group_size=ROWS_PER_GROUP, engine="streaming")
 
 
 def checksum_of(

@@ -1,6 +1,6 @@
 """A batch of histories of different lengths, as views into one flat array."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from bert4rec.data.blocks import forget_pages, user_blocks
 from bert4rec.data.dataset import PADDING, Dataset
 
+EndOf = Callable[[slice], NDArray[np.int64]]
+"""Tells of some users where what is looked at ends, as indices into `Dataset.sequences`."""
 _ROWS_AT_ONCE = 2**14
 """Rows whose items are laid end to end at a time while looking through them: bounds the memory, not the result."""
 
@@ -103,12 +105,13 @@ def training_histories(dataset: Dataset, end: NDArray[np.int64]) -> Histories:
 
 
 def seen_before(
-    dataset: Dataset, end: NDArray[np.int64]
+    dataset: Dataset, end_of: EndOf
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64] | None]]:
-    """Items and times of all actions before each user's `end`, in blocks."""
+    """Items and times of all actions before each user's end, in blocks."""
     for users in user_blocks(dataset.offsets):
-        first, last = dataset.offsets[[users.start, users.stop]]
-        is_seen = np.arange(first, last) < np.repeat(end[users], dataset.lengths[users])
+        limits = dataset.offsets[users.start : users.stop + 1]
+        first, last = int(limits[0]), int(limits[-1])
+        is_seen = np.arange(first, last) < np.repeat(end_of(users), np.diff(limits))
         times = None if dataset.times is None else np.asarray(dataset.times[first:last])[is_seen]
         yield np.asarray(dataset.sequences[first:last])[is_seen], times
         forget_pages(dataset.sequences)

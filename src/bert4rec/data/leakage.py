@@ -132,7 +132,7 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
         return None
     targets = np.sort(dataset.times[split.test.positions])
     later = num_training = 0
-    for _, times in seen_before(dataset, split.test_cut):
+    for _, times in seen_before(dataset, split.test_cuts_of):
         assert times is not None
         # In order, they are found much faster than at random.
         later += int(np.searchsorted(targets, np.sort(times)).sum())
@@ -147,7 +147,7 @@ def _future_popularity(dataset: Dataset, split: Split) -> str | None:
 
 
 def _items_only_in_test(dataset: Dataset, split: Split) -> str | None:
-    is_seen = is_item_seen(dataset, split.test_cut)
+    is_seen = is_item_seen(dataset, split.test_cuts_of)
     unseen = int(np.count_nonzero(~is_seen[dataset.sequences[split.test.positions]]))
     if not unseen:
         return None

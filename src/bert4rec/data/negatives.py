@@ -54,7 +54,7 @@ def draw_negatives(
     table = np.empty((min(num_users, users_at_once), num_items + 1), np.bool_)
     table[:] = never_drawn
     for first in range(0, num_users, users_at_once):
-        limits = offsets[first : first + users_at_once + 1]
+        limits = np.asarray(offsets[first : first + users_at_once + 1])
         rows, lengths = np.arange(len(limits) - 1), np.diff(limits)
         if repeats == "keep":  # Nothing is excluded, as if all histories were empty.
             lengths = np.zeros_like(lengths)
@@ -69,6 +69,7 @@ def draw_negatives(
         negatives[first : first + len(rows)] = block.chosen
         if first // _USERS_TO_KEEP != (first + len(rows)) // _USERS_TO_KEEP:
             forget_pages(negatives)
+            forget_pages(offsets)
     return negatives
 
 

@@ -105,7 +105,7 @@ class Ordered:
     oddities: Mapping[str, int]
     """What `count_oddities` found."""
     tables: "Mapping[str, pl.DataFrame]"
-    """`items` and `users`, as a dataset has them."""
+    """`items` and, unless they are in the folder already, `users`, as a dataset has them."""
 
 
 def conclude(

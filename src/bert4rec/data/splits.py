@@ -10,7 +10,8 @@ If the dataset excludes repeats, a target that occurs in its own history is left
 never be asked for it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from bert4rec.data.blocks import count_true, first_and_last, forget_pages, nth_smallest, user_blocks
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.histories import Histories, histories_before
+from bert4rec.data.histories import EndOf, Histories, histories_before
 from bert4rec.errors import DataError, UsageError, one_of
 from bert4rec.logs.times import format_moment, parse_moment
 
@@ -87,12 +88,24 @@ class Split:
     """Where each user's history is cut, as indices into `Dataset.sequences`."""
 
     kind: SplitKind
-    valid_cut: NDArray[np.int64]
-    """Per user: the first action the selection model must not see."""
-    test_cut: NDArray[np.int64]
-    """Per user: the first action that no model may see."""
+    offsets: NDArray[np.int64]
+    """Those of the dataset."""
+    valid_cuts_of: EndOf
+    """Of some users: the first action the selection model must not see."""
+    test_cuts_of: EndOf
+    """Of some users: the first action that no model may see."""
     valid: Targets
     test: Targets
+
+    @cached_property
+    def valid_cut(self) -> NDArray[np.int64]:
+        """The first action of each user that the selection model must not see."""
+        return self._of_all(self.valid_cuts_of)
+
+    @cached_property
+    def test_cut(self) -> NDArray[np.int64]:
+        """The first action of each user that no model may see."""
+        return self._of_all(self.test_cuts_of)
 
     def targets(self, part: Part) -> Targets:
         """The actions to predict of one part."""
@@ -103,6 +116,12 @@ class Split:
         """Per user, where the training sequence of the model judged on `part` ends (exclusive)."""
         one_of("split", part, PARTS)
         return self.valid_cut if part == "valid" else self.test_cut
+
+    def _of_all(self, cuts_of: EndOf) -> NDArray[np.int64]:
+        cuts = np.empty(len(self.offsets) - 1, np.int64)
+        for users in user_blocks(self.offsets):
+            cuts[users] = cuts_of(users)
+        return cuts
 
 
 def make_split(dataset: Dataset, spec: SplitSpec | None = None) -> Split:
@@ -127,9 +146,8 @@ def all_targets(dataset: Dataset, split: Split, part: Part) -> TargetSets:
         )
     begin = split.training_end(part)
     end = split.test_cut if part == "valid" else dataset.offsets[1:]
-    users = np.flatnonzero((begin > dataset.offsets[:-1]) & (begin < end))
-    drawn, not_asked = _sample(users)
-    users = users[drawn]
+    (drawn,) = _draw(dataset.offsets, begin.__getitem__, end.__getitem__)
+    users = drawn.users
     rows, items = Histories(np.asarray(dataset.sequences), begin[users], end[users]).flat()
     numbers = dataset.num_items + 1
     rows, items = np.divmod(np.unique(rows * numbers + items), numbers)
@@ -139,7 +157,7 @@ def all_targets(dataset: Dataset, split: Split, part: Part) -> TargetSets:
     kept, counts = np.unique(rows, return_counts=True)
     limits = np.cumsum([0, *counts])
     return TargetSets(
-        Targets(users[kept], begin[users[kept]], left_out=len(users) - len(kept), not_asked=not_asked),
+        Targets(users[kept], begin[users[kept]], left_out=len(users) - len(kept), not_asked=drawn.not_asked),
         Histories(items.astype(np.int32), limits[:-1], limits[1:]),
     )
 
@@ -150,17 +168,9 @@ def leave_one_out(dataset: Dataset) -> Split:
     A user with fewer than three actions would have nothing left to learn from, so all of them are used for training
     and none for validation or test.
     """
-    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
-    users = np.flatnonzero(end - begin >= 3)
-    test_cut, valid_cut = end.copy(), end.copy()
-    test_cut[users] -= 1
-    valid_cut[users] -= 2
-    return Split(
-        kind="leave-one-out",
-        valid_cut=valid_cut,
-        test_cut=test_cut,
-        valid=_targets(dataset, users, valid_cut[users]),
-        test=_targets(dataset, users, test_cut[users]),
+    offsets = dataset.offsets
+    return _cut(
+        dataset, "leave-one-out", partial(_without_last, offsets, 2), partial(_without_last, offsets, 1)
     )
 
 
@@ -175,58 +185,95 @@ def split_by_time(dataset: Dataset, test_from: int, valid_from: int) -> Split:
             f"The validation part must begin before the test part, found {format_moment(valid_from)} and "
             f"{format_moment(test_from)}. Choose other dates with `valid_from` and `test_from`."
         )
-    valid_cut = _first_action_from(dataset, valid_from)
-    test_cut = _first_action_from(dataset, test_from)
-    begin, end = dataset.offsets[:-1], dataset.offsets[1:]
-    valid_users = np.flatnonzero((valid_cut > begin) & (valid_cut < test_cut))
-    test_users = np.flatnonzero((test_cut > begin) & (test_cut < end))
-    if not len(test_users):
-        first, last = map(format_moment, first_and_last(_times(dataset)))
+    offsets, times = dataset.offsets, _times(dataset)
+    split = _cut(
+        dataset,
+        "time",
+        partial(_until, offsets, times, valid_from),
+        partial(_until, offsets, times, test_from),
+    )
+    if not len(split.test) + split.test.left_out:
+        first, last = map(format_moment, first_and_last(times))
         raise DataError(
             f"No user acts both before and after {format_moment(test_from)}. The log runs from {first} to {last}: "
             "choose a date between them with `test_from`."
         )
+    return split
+
+
+def _cut(dataset: Dataset, kind: SplitKind, valid_cuts_of: EndOf, test_cuts_of: EndOf) -> Split:
+    """Who is asked is found block by block: of very many users, no array has an entry for each."""
+    offsets = dataset.offsets
+    valid, test = _draw(offsets, valid_cuts_of, test_cuts_of, partial(_without_last, offsets, 0))
     return Split(
-        kind="time",
-        valid_cut=valid_cut,
-        test_cut=test_cut,
-        valid=_targets(dataset, valid_users, valid_cut[valid_users]),
-        test=_targets(dataset, test_users, test_cut[test_users]),
+        kind, offsets, valid_cuts_of, test_cuts_of, _targets(dataset, valid), _targets(dataset, test)
     )
 
 
-def _targets(dataset: Dataset, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Targets:
-    """The targets of these users, without repeats if the dataset excludes them; of very many users, of a sample."""
-    drawn, not_asked = _sample(users)
-    users, positions = users[drawn], positions[drawn]
-    if dataset.repeats == "keep" or dataset.manifest["counts"].get("repeats") == 0:
-        return Targets(users, positions, not_asked=not_asked)
-    is_repeat = histories_before(dataset, users, positions).contain(dataset.sequences[positions])
-    return Targets(
-        users[~is_repeat], positions[~is_repeat], left_out=int(is_repeat.sum()), not_asked=not_asked
-    )
+def _without_last(offsets: NDArray[np.int64], count: int, users: slice) -> NDArray[np.int64]:
+    """Where histories end without the last `count` actions. Those of fewer than three actions stay whole."""
+    limits = np.asarray(offsets[users.start : users.stop + 1])
+    return limits[1:] - count * (np.diff(limits) >= 3)
 
 
-def _sample(users: NDArray[np.int64]) -> tuple[NDArray[np.int64] | slice, int]:
-    """Which of these users are asked, and how many are not: the same ones whenever it is called."""
-    if len(users) <= MOST_USERS:
-        return slice(None), 0
+def _until(
+    offsets: NDArray[np.int64], times: NDArray[np.int64], moment: int, users: slice
+) -> NDArray[np.int64]:
+    """The index of each user's first action at or after `moment`, or the user's end if there is none."""
+    limits = np.asarray(offsets[users.start : users.stop + 1])
+    earlier = np.concatenate([[0], np.cumsum(times[limits[0] : limits[-1]] < moment)])
+    forget_pages(times)
+    found: NDArray[np.int64] = limits[:-1] + np.diff(earlier[limits - limits[0]])
+    return found
+
+
+@dataclass
+class _Sample:
+    """Those who are asked, of the users who come block by block: the same ones whenever they are drawn."""
+
+    users: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    tickets: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    not_asked: int = 0
+
+    def add(
+        self, users: NDArray[np.int64], positions: NDArray[np.int64], tickets: NDArray[np.uint64]
+    ) -> None:
+        """If there are too many, those with the smallest tickets stay."""
+        self.users = np.concatenate([self.users, users])
+        self.positions = np.concatenate([self.positions, positions])
+        self.tickets = np.concatenate([self.tickets, tickets])
+        if len(self.users) > MOST_USERS:
+            self.not_asked += len(self.users) - MOST_USERS
+            drawn = np.sort(np.argpartition(self.tickets, MOST_USERS)[:MOST_USERS])
+            self.users, self.positions = self.users[drawn], self.positions[drawn]
+            self.tickets = self.tickets[drawn]
+
+
+def _draw(offsets: NDArray[np.int64], *cuts: EndOf) -> list[_Sample]:
+    """For each part between two cuts: users with an action in it and one before, and the first index in it."""
+    samples = [_Sample() for _ in cuts[1:]]
     # The raw stream of PCG64 stays the same in all versions of NumPy; a user is drawn by a number of his own, so that
     # validation and test ask nearly the same ones.
-    tickets = np.asarray(np.random.PCG64(0).random_raw(int(users[-1]) + 1))[users]
-    return np.sort(np.argpartition(tickets, MOST_USERS)[:MOST_USERS]), len(users) - MOST_USERS
-
-
-def _first_action_from(dataset: Dataset, moment: int) -> NDArray[np.int64]:
-    """Per user, the index of the first action at or after `moment`, or the user's end if there is none."""
-    times, offsets = _times(dataset), dataset.offsets
-    found = np.empty(dataset.num_users, np.int64)
+    stream = np.random.PCG64(0)
     for users in user_blocks(offsets):
-        limits = offsets[users.start : users.stop + 1]
-        earlier = np.concatenate([[0], np.cumsum(times[limits[0] : limits[-1]] < moment)])
-        found[users] = limits[:-1] + np.diff(earlier[limits - limits[0]])
-        forget_pages(times)
-    return found
+        tickets = np.asarray(stream.random_raw(users.stop - users.start))
+        ends = [cuts_of(users) for cuts_of in cuts]
+        for sample, begin, end in zip(samples, ends, ends[1:], strict=False):
+            asked = np.flatnonzero((offsets[users] < begin) & (begin < end))
+            sample.add(asked + users.start, begin[asked], tickets[asked])
+    return samples
+
+
+def _targets(dataset: Dataset, drawn: _Sample) -> Targets:
+    """The targets of these users, without repeats if the dataset excludes them."""
+    users, positions = drawn.users, drawn.positions
+    if dataset.repeats == "keep" or dataset.manifest["counts"].get("repeats") == 0:
+        return Targets(users, positions, not_asked=drawn.not_asked)
+    is_repeat = histories_before(dataset, users, positions).contain(dataset.sequences[positions])
+    return Targets(
+        users[~is_repeat], positions[~is_repeat], left_out=int(is_repeat.sum()), not_asked=drawn.not_asked
+    )
 
 
 def _times(dataset: Dataset) -> NDArray[np.int64]:

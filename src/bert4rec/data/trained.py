@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert4rec.data.dataset import Dataset
-from bert4rec.data.histories import seen_before
+from bert4rec.data.histories import EndOf, seen_before
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Trained:
     ) -> "Trained":
         """What weights have seen that learned from each user's actions up to `end` (exclusive)."""
         lengths = end - dataset.offsets[:-1]
-        latest = (times.max() for _, times in seen_before(dataset, end) if times is not None and len(times))
-        newest = max(latest, default=None)
+        seen = (times for _, times in seen_before(dataset, end.__getitem__))
+        newest = max((times.max() for times in seen if times is not None and len(times)), default=None)
         return cls(
             model=model,
             stage=stage,
@@ -57,13 +57,13 @@ class Trained:
 
 def untrained_items(dataset: Dataset, end: NDArray[np.int64]) -> NDArray[np.int64]:
     """Numbers of the items that occur nowhere before `end`: whoever learned from that knows nothing about them."""
-    return np.flatnonzero(~is_item_seen(dataset, end)[1:]) + 1
+    return np.flatnonzero(~is_item_seen(dataset, end.__getitem__)[1:]) + 1
 
 
-def is_item_seen(dataset: Dataset, end: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """By item number: whether it occurs before each user's `end`."""
+def is_item_seen(dataset: Dataset, end_of: EndOf) -> NDArray[np.bool_]:
+    """By item number: whether it occurs before the end of a user."""
     seen = np.zeros(dataset.num_items + 1, np.bool_)
-    for items, _ in seen_before(dataset, end):
+    for items, _ in seen_before(dataset, end_of):
         seen[items] = True
     return seen
 

@@ -6,12 +6,14 @@ appended to the files in the order of the partitions.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert4rec.data.array_files import new_array
 from bert4rec.data.blocks import forget_pages
+from bert4rec.data.dataset import write_table
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.data.prepare import Ordered
 from bert4rec.spark.complete_log import Shelf, stream
@@ -30,19 +32,23 @@ _PLACES = 33
 
 
 def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
-    """Write sequences, offsets and times into a folder; the tables of users and items come back."""
+    """Write sequences, offsets, times and users into a folder; of the tables, that of items comes back."""
+    import polars as pl
+
     num_actions, num_users = len(actions), actions.count_users()
     items = _numbered(actions.items, shelf)
     packed = shelf.keep(_packed(actions, items))
     packed.count()  # all executors at once; what follows takes one partition after the other
     oddities = {"ties": 0, "repeats": 0, "duplicates": 0}
-    offsets = np.zeros(num_users + 1, np.int64)
+    offsets = new_array(folder / "offsets.npy", np.int64, (num_users + 1,))
+    offsets[0] = 0
     sequences = new_array(folder / "sequences.npy", np.int32, (num_actions,))
     times = new_array(folder / "times.npy", np.int64, (num_actions,)) if actions.has_times else None
     users = begin = 0
     for part in packed.toLocalIterator(prefetchPartitions=True):
         lengths = np.frombuffer(part.lengths, np.int64)
-        offsets[users + 1 : users + 1 + len(lengths)] = lengths
+        offsets[users + 1 : users + 1 + len(lengths)] = begin + np.cumsum(lengths)
+        forget_pages(offsets)
         end = begin + int(lengths.sum())
         for array, values in ((sequences, part.items), (times, part.times)):
             if array is not None:
@@ -52,16 +58,13 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
             oddities[oddity] += part[oddity]
         users, begin = users + len(lengths), end
     assert (users, begin) == (num_users, num_actions)
-    np.cumsum(offsets, out=offsets)
+    _write_users(actions.users, folder)
     return Ordered(
         sequences=sequences,
         offsets=offsets,
         times=times,
         oddities=oddities,
-        tables={
-            "items": _table(items, "item", "number", first=1),
-            "users": _table(actions.users, "user", "first", first=0),
-        },
+        tables={"items": pl.concat(_table(items, "item", "number", first=1), rechunk=True)},
     )
 
 
@@ -70,13 +73,26 @@ def _in_order(table: "DataFrame", rows: int, *order: "str | Column", then: Seque
     return table.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order).sortWithinPartitions(*order, *then)
 
 
-def _table(counted: "DataFrame", role: str, order: str, *, first: int) -> "pl.DataFrame":
-    """`number`, `id` and `count` of users or items."""
+def _table(counted: "DataFrame", role: str, order: str, *, first: int) -> "Iterator[pl.DataFrame]":
+    """`number`, `id` and `count` of users or items, in pieces."""
     import polars as pl
 
-    rows = pl.concat(stream(_in_order(counted, counted.count(), order).select(role, "count")), rechunk=True)
-    numbers = np.arange(first, first + len(rows), dtype=np.int32)
-    return pl.DataFrame({"number": numbers, "id": rows[role], "count": rows["count"]})
+    for rows in stream(_in_order(counted, counted.count(), order).select(role, "count")):
+        numbers = np.arange(first, first + len(rows), dtype=np.int32)
+        yield pl.DataFrame({"number": numbers, "id": rows[role], "count": rows["count"]})
+        first += len(rows)
+
+
+def _write_users(users: "DataFrame", folder: Path) -> None:
+    """Pieces go to the disk as they arrive, and become one file there: users are too many for the driver's memory."""
+    import polars as pl
+
+    with TemporaryDirectory(prefix=".users-", dir=folder) as scratch:
+        paths: list[Path] = []
+        for piece in _table(users, "user", "first", first=0):
+            paths.append(Path(scratch, f"{len(paths)}.arrow"))
+            piece.write_ipc(paths[-1])
+        write_table(pl.scan_ipc(paths), folder / "users.parquet")
 
 
 def _numbered(items: "DataFrame", shelf: Shelf) -> "DataFrame":

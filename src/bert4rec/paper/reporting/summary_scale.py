@@ -94,6 +94,14 @@ def _spark_prepare_cells(line: Line) -> dict[str, str]:
     }
 
 
+def _spark_driver_cells(line: Line) -> dict[str, str]:
+    what = f"the driver of `prepare --engine spark`, {_millions(line['users'])} users"
+    mapped = f"{line['python MiB']:,} with pages of files"
+    return {
+        what: f"{line['own MiB']:,} MiB of Python ({mapped}), {line['java MiB']:,} MiB of Java with executors"
+    }
+
+
 def _spark_recommend_cells(line: Line) -> dict[str, str]:
     what = f"`recommend --engine spark`, {line['users']:,} users, {line['cores']} cores"
     seconds = line["seconds"]
@@ -136,6 +144,7 @@ LARGER_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
     "prepare": _prepare_cells,
     "train": _training_cells,
     "spark prepare": _spark_prepare_cells,
+    "spark driver": _spark_driver_cells,
     "spark recommend": _spark_recommend_cells,
     "processes": _process_cells,
     "large catalogue": _catalogue_cells,
