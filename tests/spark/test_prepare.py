@@ -183,6 +183,23 @@ def test_spark_makes_the_dataset_that_polars_makes(case: str, tmp_path: Path, sp
     assert_same_dataset(log, tmp_path, **parameters)
 
 
+def test_parts_of_any_size_make_the_same_dataset(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some users fill several parts, so that others have nobody; some ids are negative, huge, or between blanks."""
+    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 16)
+    place = pl.int_range(pl.len())
+    log = messy_log().with_columns(
+        user=pl.when(pl.col("user") % 2 == 0).then(-(2**63) + pl.col("user")).otherwise("user"),
+        item=pl.when(place % 9 == 0)
+        .then(pl.format("\u2003Ü{}\xa0", "item"))
+        .otherwise(pl.format("Ü{}", "item")),
+    )
+    log.write_parquet(tmp_path / "log.parquet")
+    made = assert_same_dataset(tmp_path / "log.parquet", tmp_path, min_user_actions=1)
+    assert np.diff(made.offsets).max() > 4 * deliver.ROWS_AT_ONCE
+
+
 def test_spark_makes_the_same_dataset_of_movielens(
     real_data: Path, tmp_path: Path, spark: "SparkSession"
 ) -> None:
@@ -376,9 +393,9 @@ def test_what_contradicts_the_engine_is_refused_without_spark(
 
 
 def test_the_session_keeps_its_settings(spark: "SparkSession") -> None:
-    names = (*spark_prepare.LARGE_BATCHES, "spark.sql.files.minPartitionNum", "spark.sql.caseSensitive")
+    names = (*spark_prepare.SETTINGS, "spark.sql.files.minPartitionNum", "spark.sql.caseSensitive")
     before = [spark.conf.get(name, None) for name in names]
-    with job_settings(spark, spark_prepare.LARGE_BATCHES):
+    with job_settings(spark, spark_prepare.SETTINGS):
         assert [spark.conf.get(name, None) for name in names] != before
     assert [spark.conf.get(name, None) for name in names] == before
 

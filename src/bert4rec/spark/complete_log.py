@@ -15,7 +15,7 @@ from bert4rec.errors import DataError, UsageError
 from bert4rec.logs.log import describe_missing
 from bert4rec.logs.readers import ROWS_PER_BATCH
 from bert4rec.logs.times import EARLIEST, LATEST, MICROSECONDS_PER, MOST_EXAMPLES, TimeReader, without_blanks
-from bert4rec.spark.raw_log import FLOOR_DIVISION, RawLog, literal, path_of
+from bert4rec.spark.raw_log import BLANKS, FLOOR_DIVISION, RawLog, literal, path_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,7 +75,10 @@ def read_complete(
     rows = _with_times(rows, times, raw) if times else rows.withColumn("bad", F.lit(None).cast("string"))
     text_ids = {role for part in raw.parts for role in part.text_ids}
     undecided = [role for role in ("user", "item") if _is_text(rows, role) and role not in text_ids]
+    written, rows = rows, _without_blanks(rows)
     splits = _in_order_of_log(_survey(rows, undecided))
+    if not _total(splits, "blanks"):
+        rows = written  # To look for blanks takes as long as to read.
     notes = _notes(raw, splits)
     if times:
         _count_bad_times(times, rows, splits, raw)
@@ -182,6 +185,24 @@ def _roles(rows: "DataFrame") -> list[str]:
     return [role for role in ("user", "item", "time") if role in rows.columns]
 
 
+def _without_blanks(rows: "DataFrame") -> "DataFrame":
+    """Text without blanks around it, and `blanks`: whether there may have been some.
+
+    What begins and ends with a sign of ASCII has none. To see that is much faster than to trim.
+    """
+    from pyspark.sql import functions as F
+
+    has_none, texts = F.lit(True), dict[str, "Column"]()
+    for role in rows.columns:
+        if role not in ("user", "item", "title") or not _is_text(rows, role):
+            continue
+        text, last = F.col(role), F.substring(role, -1, 1)
+        is_plain = (text >= "!") & (text < "\x7f") & (last >= "!") & (last < "\x7f")
+        has_none &= F.coalesce(is_plain, F.lit(True))
+        texts[role] = F.when(is_plain, text).otherwise(F.btrim(text, F.lit(BLANKS)))
+    return rows.withColumns({**texts, "blanks": ~has_none})
+
+
 def _lacks(rows: "DataFrame", role: str) -> "Column":
     from pyspark.sql import functions as F
 
@@ -209,6 +230,7 @@ def _survey(rows: "DataFrame", undecided: Sequence[str]) -> "list[Row]":
     from pyspark.sql import functions as F
 
     found = [F.min("id").alias("first"), F.count("*").alias("rows"), F.count("bad").alias("bad")]
+    found.append(F.count_if("blanks").alias("blanks"))
     left = F.col("bad").isNull()
     for role in _roles(rows):
         found.append(F.count_if(left & _lacks(rows, role)).alias(f"no {role}"))

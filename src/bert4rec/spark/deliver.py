@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 1_000_000
 """About as many arrive at the driver in one piece."""
 PACKED = "lengths binary, items binary, times binary, ties bigint, repeats bigint, duplicates bigint"
-_PLACES = 33
-"""Of the bits of Spark's rising ids, those that count within a partition."""
 
 
 def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
@@ -100,26 +98,49 @@ def _numbered(items: "DataFrame", shelf: Shelf) -> "DataFrame":
     from pyspark.sql import functions as F
 
     ordered = _in_order(items, items.count(), F.desc("count"), F.asc("first"))
-    ordered = shelf.keep(ordered.withColumn("id", F.monotonically_increasing_id()))
-    partition = F.shiftright("id", _PLACES)
-    sizes = {
-        row.partition: row["count"] for row in ordered.groupBy(partition.alias("partition")).count().collect()
-    }
-    starts, start = [], 1
-    for place in range(max(sizes) + 1):
-        starts.append(start)
-        start += sizes.get(place, 0)
-    in_partition = F.col("id").bitwiseAND(F.lit((1 << _PLACES) - 1))
-    number = in_partition + F.element_at(F.lit(starts), (partition + 1).cast("int"))
-    return ordered.withColumn("number", number.cast("int"))
+    return _with_sums(ordered, F.lit(1), shelf).withColumn("number", (F.col("before") + 1).cast("int"))
+
+
+def _with_sums(ordered: "DataFrame", size: "Column", shelf: Shelf) -> "DataFrame":
+    """A table in order, and `before`: the sum of the sizes of all rows before."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    sized = ordered.withColumn("size", size.cast("bigint"))
+    summed = sized.mapInArrow(_sum_up, StructType([*sized.schema, StructField("before", LongType())]))
+    summed = shelf.keep(summed.withColumn("partition", F.spark_partition_id()))
+    sums: dict[int, int] = dict(summed.groupBy("partition").agg(F.sum("size")).collect())
+    before = np.cumsum([0, *(sums.get(place, 0) for place in range(max(sums)))]).tolist()
+    return summed.withColumn("before", F.col("before") + F.element_at(F.lit(before), F.col("partition") + 1))
+
+
+def _sum_up(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """`before` within a partition."""
+    import pyarrow as pa
+
+    total = 0
+    for batch in batches:
+        sizes = batch.column("size").to_numpy()
+        ends = total + np.cumsum(sizes)
+        yield batch.append_column("before", pa.array(ends - sizes))
+        total = int(ends[-1])
 
 
 def _packed(actions: SparkActions, items: "DataFrame") -> "DataFrame":
-    """All actions, users in the order of the log, each user's oldest first; packed by `_pack`."""
-    then = ["time", "row"] if actions.has_times else ["row"]
-    rows = actions.rows.join(actions.users.select("user", "first"), "user")
-    rows = rows.join(items.select("item", "number"), "item").select("first", *then, "number")
-    return _in_order(rows, len(actions), "first", then=then).drop("row").mapInArrow(_pack, PACKED)
+    """All actions, users in the order of the log, each user's oldest first; packed by `_pack`.
+
+    Where a user begins among all actions is known beforehand, and with it the partition: Spark need not sample.
+    """
+    from pyspark.sql import functions as F
+
+    users = _in_order(actions.users, actions.count_users(), "first")
+    users = _with_sums(users, F.col("count"), actions.shelf).withColumnRenamed("before", "begin")
+    rows = actions.rows.join(users.select("user", "begin"), "user")
+    rows = rows.join(items.select("item", "number"), "item")
+    columns = ["begin", *(["time"] if actions.has_times else []), "row", "number"]
+    partition = F.floor(F.col("begin") / ROWS_AT_ONCE).cast("int")
+    rows = rows.select(*columns).repartitionById(len(actions) // ROWS_AT_ONCE + 1, partition)
+    return rows.mapInArrow(_pack, PACKED)
 
 
 def _pack(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -130,8 +151,11 @@ def _pack(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     if not arrays:
         return
     columns = {name: np.concatenate([array[name] for array in arrays]) for name in arrays[0]}
-    starts = np.flatnonzero(np.diff(columns["first"], prepend=-1))
-    lengths = np.diff(starts, append=len(columns["first"]))
+    # By user, then time, then row. Most logs are in the order of time, so there is little to sort here.
+    order = np.lexsort([columns[name] for name in ("row", "time", "begin") if name in columns])
+    columns = {name: column[order] for name, column in columns.items()}
+    starts = np.flatnonzero(np.diff(columns["begin"], prepend=-1))
+    lengths = np.diff(starts, append=len(columns["begin"]))
     users = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
     items, times = columns["number"].astype(np.int32), columns.get("time")
     found = count_oddities([Actions(users, items.astype(np.uint32), times)])

@@ -300,7 +300,7 @@ def _select(source: _Source, place: int, roles: Sequence[str]) -> "DataFrame":
 
 
 def _typed(source: _Source, role: str) -> "Column":
-    """The column of a role: whole numbers as bigint, dates as microseconds, the rest as text without blanks."""
+    """The column of a role: whole numbers as bigint, dates as microseconds, the rest as text."""
     from pyspark.sql import functions as F
 
     name = getattr(source.part.choice, role)
@@ -315,7 +315,7 @@ def _typed(source: _Source, role: str) -> "Column":
     if kind in ("float", "double") and role != "title":
         return _whole(source, role, name)
     if kind == "string" or (role in ("user", "item") and re.match("boolean|date$|decimal", kind)):
-        return F.btrim(F.col(_quoted(name)).cast("string"), F.lit(BLANKS))
+        return F.col(_quoted(name)).cast("string")
     expected = {"time": "dates or numbers since 1970", "title": "text"}.get(role, "whole numbers or text")
     raise DataError(
         f"`{role}`: column {name!r} of {source.part.file.shown} holds {kind}. Expected {expected}."
