@@ -1,5 +1,6 @@
 """Where kernels run, and the random numbers that they share with their backward passes."""
 
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,10 @@ from torch import Tensor
 
 SEEDS_A_STEP = 64
 """Enough for a model of a dozen layers."""
+ZEROS_A_STEP = 1 << 17
+"""Enough for the parameters of two layers of 64 channels."""
+WHOLE_LINE = 32
+"""Numbers of float32 in a line of a GPU's memory."""
 
 
 @cache
@@ -124,6 +129,8 @@ class _Step:
     is_running = False
     seeds = torch.empty(0, 2)
     """Drawn, but not yet used."""
+    zeros = torch.empty(0)
+    """Cleared, but not yet used."""
 
 
 @contextmanager
@@ -133,7 +140,7 @@ def training_step() -> Iterator[None]:
     try:
         yield
     finally:
-        _Step.is_running, _Step.seeds = False, torch.empty(0, 2)
+        _Step.is_running, _Step.seeds, _Step.zeros = False, torch.empty(0, 2), torch.empty(0)
 
 
 def draw_seeds(device: torch.device, count: int) -> Tensor:
@@ -146,6 +153,18 @@ def draw_seeds(device: torch.device, count: int) -> Tensor:
         _Step.seeds = torch.randint(-(1 << 31), (1 << 31) - 1, shape, dtype=torch.int32, device=device)
     seeds, _Step.seeds = _Step.seeds[:count], _Step.seeds[count:]
     return seeds
+
+
+def sums(device: torch.device, *shape: int) -> Tensor:
+    """Zeros of float32, to which many programs add what they find of the gradient of a parameter.
+
+    In a step many are cleared at once. Which program comes first is left to chance, and with it the last bits.
+    """
+    count = math.prod(shape)
+    if _Step.zeros.device != device or len(_Step.zeros) < count:
+        _Step.zeros = torch.zeros(max(count, ZEROS_A_STEP) if _Step.is_running else count, device=device)
+    taken, _Step.zeros = _Step.zeros[:count], _Step.zeros[-(-count // WHOLE_LINE) * WHOLE_LINE :]
+    return taken.view(shape)
 
 
 def draw_seed(device: torch.device) -> Tensor:

@@ -6,7 +6,8 @@ import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope, summed
+from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope
+from bert4rec.kernels.support import sums
 
 ROWS, COLUMNS, BLOCK = 8, 128, 2048
 
@@ -36,7 +37,7 @@ def _activate_forward_kernel(
 
 @Kernel
 def _activate_backward_kernel(
-    gradient, x, bias, x_gradient, sums, num_rows, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr,
+    gradient, x, bias, x_gradient, bias_gradient, num_rows, WIDTH: tl.constexpr, HAS_GATE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -60,10 +61,10 @@ def _activate_backward_kernel(
             below = above * gelu_slope(read)
         tl.store(x_gradient + place, below.to(x_gradient.dtype.element_ty), mask=inside)
         total += below
-    mine = sums + tl.program_id(1) * read_width + column
-    tl.store(mine, tl.sum(total, axis=0), mask=column < WIDTH)
+    mine, is_mine = bias_gradient + column, column < WIDTH
+    tl.atomic_add(mine, tl.sum(total, axis=0), mask=is_mine, sem="relaxed")
     if HAS_GATE:
-        tl.store(mine + WIDTH, tl.sum(value_total, axis=0), mask=column < WIDTH)
+        tl.atomic_add(mine + WIDTH, tl.sum(value_total, axis=0), mask=is_mine, sem="relaxed")
 
 
 def forward(x: Tensor, bias: Tensor, *, has_gate: bool) -> Tensor:
@@ -80,9 +81,8 @@ def backward(gradient: Tensor, x: Tensor, bias: Tensor, *, has_gate: bool) -> tu
     x, gradient, width = x.contiguous(), gradient.contiguous(), gradient.shape[-1]
     num_rows, blocks = gradient.numel() // width, triton.cdiv(width, COLUMNS)
     parts = max(1, min(triton.cdiv(num_rows, ROWS), BUSY * 2 // blocks))
-    x_gradient = torch.empty_like(x)
-    sums = torch.empty(parts, x.shape[-1], device=x.device)
+    x_gradient, bias_gradient = torch.empty_like(x), sums(x.device, x.shape[-1])
     _activate_backward_kernel[(blocks, parts)](
-        gradient, x, bias, x_gradient, sums, num_rows, width, has_gate, ROWS, COLUMNS
+        gradient, x, bias, x_gradient, bias_gradient, num_rows, width, has_gate, ROWS, COLUMNS
     )
-    return x_gradient, summed(sums)
+    return x_gradient, bias_gradient

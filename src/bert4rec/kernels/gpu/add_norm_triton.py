@@ -13,9 +13,9 @@ from bert4rec.kernels.gpu.shared_triton import (
     norm_gradient,
     normed,
     programs,
-    summed,
     tile,
 )
+from bert4rec.kernels.support import sums
 
 
 @triton.jit
@@ -49,7 +49,8 @@ def _add_norm_forward_kernel(
 
 @Kernel
 def _add_norm_backward_kernel(
-    gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
+    gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient,
+    y_bias_gradient, weight_gradient, bias_gradient, num_rows, epsilon, dropout,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,
     HAS_X: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -89,10 +90,9 @@ def _add_norm_backward_kernel(
         if HAS_DROPOUT or not HAS_X:
             tl.store(y_gradient + place, below.to(y_gradient.dtype.element_ty), mask=inside)
         y_sum += below
-    mine = sums + tl.program_id(0) * 3 * COLUMNS + column
-    tl.store(mine, tl.sum(y_sum, axis=0), mask=column < COLUMNS)
-    tl.store(mine + COLUMNS, tl.sum(gain_sum, axis=0), mask=column < COLUMNS)
-    tl.store(mine + 2 * COLUMNS, tl.sum(offset_sum, axis=0), mask=column < COLUMNS)
+    tl.atomic_add(y_bias_gradient + column, tl.sum(y_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
+    tl.atomic_add(weight_gradient + column, tl.sum(gain_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
+    tl.atomic_add(bias_gradient + column, tl.sum(offset_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
 
 
 def forward(
@@ -131,13 +131,12 @@ def backward(
     x_gradient = None if x is None else torch.empty_like(x)
     y_gradient = torch.empty_like(y) if dropout or x_gradient is None else x_gradient
     rows, block, warps = tile(columns)
-    grid = programs(num_rows, rows)
-    sums = torch.empty(grid, 3, columns, device=y.device)
-    _add_norm_backward_kernel[(grid,)](
-        gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient, sums, num_rows, epsilon, dropout,
+    of_parameters = [sums(y.device, columns) for _ in range(3)]
+    _add_norm_backward_kernel[(programs(num_rows, rows),)](
+        gradient, x, y, y_bias, weight, seed, x_gradient, y_gradient, *of_parameters, num_rows, epsilon, dropout,
         columns, rows, block, x is not None, dropout > 0, num_warps=warps,
     )  # fmt: skip
-    return x_gradient, y_gradient, *summed(sums)
+    return x_gradient, y_gradient, *of_parameters
 
 
 def _contiguous(x: Tensor | None) -> Tensor | None:

@@ -9,7 +9,8 @@ import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, summed, tile
+from bert4rec.kernels.gpu.shared_triton import kept, norm_gradient, normed, programs, tile
+from bert4rec.kernels.support import sums
 
 
 @triton.jit
@@ -53,7 +54,7 @@ def _embed_forward_kernel(
 @Kernel
 def _embed_backward_kernel(
     gradient, tokens, table, positions, position_table, weight, seed,
-    table_gradient, position_gradient, sums, num_rows, crowded, epsilon, dropout, scale,
+    table_gradient, position_gradient, weight_gradient, bias_gradient, num_rows, crowded, epsilon, dropout, scale,
     COLUMNS: tl.constexpr, ROW_BLOCK: tl.constexpr, COLUMN_BLOCK: tl.constexpr,
     HAS_POSITIONS: tl.constexpr, HAS_DROPOUT: tl.constexpr,
 ):  # fmt: skip
@@ -83,9 +84,8 @@ def _embed_backward_kernel(
         tl.atomic_add(table_gradient + at_token, below * scale, mask=inside & alone, sem="relaxed")
         if HAS_POSITIONS:
             tl.atomic_add(position_gradient + at_position, below, mask=inside, sem="relaxed")
-    mine = sums + tl.program_id(0) * 2 * COLUMNS + column
-    tl.store(mine, tl.sum(gain_sum, axis=0), mask=column < COLUMNS)
-    tl.store(mine + COLUMNS, tl.sum(offset_sum, axis=0), mask=column < COLUMNS)
+    tl.atomic_add(weight_gradient + column, tl.sum(gain_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
+    tl.atomic_add(bias_gradient + column, tl.sum(offset_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
     at_crowded = table_gradient + tl.cast(crowded, tl.int64) * COLUMNS + column
     tl.atomic_add(at_crowded, tl.sum(crowded_sum, axis=0) * scale, mask=column < COLUMNS, sem="relaxed")
 
@@ -129,14 +129,12 @@ def backward(
     """Of the table, added to what has begun; of the position table, weight and bias."""
     num_rows, columns = tokens.numel(), table.shape[1]
     of_table = torch.zeros_like(table) if begun is None else begun
-    of_positions = None if position_table is None else torch.zeros_like(position_table)
+    of_positions = None if position_table is None else sums(table.device, *position_table.shape)
     rows, block, warps = tile(columns)
-    grid = programs(num_rows, rows)
-    sums = torch.empty(grid, 2, columns, device=table.device)
-    _embed_backward_kernel[(grid,)](
+    of_weight, of_bias = sums(table.device, columns), sums(table.device, columns)
+    _embed_backward_kernel[(programs(num_rows, rows),)](
         gradient.contiguous(), tokens, table, positions, position_table, weight, seed,
-        of_table, of_positions, sums, num_rows, len(table) - 1, epsilon, dropout, scale,
+        of_table, of_positions, of_weight, of_bias, num_rows, len(table) - 1, epsilon, dropout, scale,
         columns, rows, block, positions is not None, dropout > 0, num_warps=warps,
     )  # fmt: skip
-    gain, offset = summed(sums)
-    return of_table, of_positions, gain, offset
+    return of_table, of_positions, of_weight, of_bias

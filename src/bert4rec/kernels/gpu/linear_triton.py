@@ -1,30 +1,30 @@
 """The kernels of `linear`: gradients of parameters. For narrow maps libraries take several times as long."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import BUSY, summed
+from bert4rec.kernels.gpu.shared_triton import BUSY
+from bert4rec.kernels.support import sums
 
 ROWS, COLUMNS = 32, 128
-OUTPUTS = 64
+OUTPUTS, INPUTS = 64, 128
 """Of a map, that one program takes."""
 MOST_INPUTS, MOST_WEIGHTS = 256, 1 << 14
 """Of a map that is narrow."""
 
 
 @Kernel
-def _column_sums_kernel(x, sums, num_rows, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _column_sums_kernel(x, total, num_rows, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    mine = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(tl.program_id(1) * ROWS, num_rows, tl.num_programs(1) * ROWS):
         row = start + tl.arange(0, ROWS)
         inside = (row[:, None] < num_rows) & (column[None, :] < num_columns)
         place = row[:, None].to(tl.int64) * num_columns + column[None, :]
-        total += tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(sums + tl.program_id(1) * num_columns + column, tl.sum(total, axis=0), mask=column < num_columns)
+        mine += tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    tl.atomic_add(total + column, tl.sum(mine, axis=0), mask=column < num_columns, sem="relaxed")
 
 
 def column_sums(x: Tensor) -> Tensor:
@@ -32,21 +32,22 @@ def column_sums(x: Tensor) -> Tensor:
     num_rows, num_columns = x.shape
     blocks = triton.cdiv(num_columns, COLUMNS)
     parts = max(1, min(triton.cdiv(num_rows, ROWS), BUSY // blocks))
-    sums = torch.empty(parts, num_columns, device=x.device)
-    _column_sums_kernel[(blocks, parts)](x, sums, num_rows, num_columns, ROWS, COLUMNS)
-    return summed(sums)
+    total = sums(x.device, num_columns)
+    _column_sums_kernel[(blocks, parts)](x, total, num_rows, num_columns, ROWS, COLUMNS)
+    return total
 
 
 @Kernel
 def _weight_gradient_kernel(
-    gradient, x, sums, num_rows, rows_a_part,
-    OUT: tl.constexpr, IN: tl.constexpr, IN_BLOCK: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
+    gradient, x, weight_gradient, bias_gradient, num_rows, rows_a_part,
+    OUT: tl.constexpr, IN: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, ROWS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Some outputs and one part of the rows."""
-    output, channel = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS), tl.arange(0, IN_BLOCK)
-    part = tl.program_id(1)
-    of_weight = tl.zeros((OUTPUTS, IN_BLOCK), tl.float32)
+    """Some outputs, some inputs and one part of the rows."""
+    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    channel = tl.program_id(1) * INPUTS + tl.arange(0, INPUTS)
+    part = tl.program_id(2)
+    of_weight = tl.zeros((OUTPUTS, INPUTS), tl.float32)
     of_bias = tl.zeros((ROWS, OUTPUTS), tl.float32)
     behind = tl.minimum((part + 1) * rows_a_part, num_rows)
     for start in range(part * rows_a_part, behind, ROWS):
@@ -63,11 +64,14 @@ def _weight_gradient_kernel(
         of_weight = tl.dot(tl.trans(above), read, of_weight, input_precision="ieee")
         if HAS_BIAS:
             of_bias += above.to(tl.float32)
-    mine = sums + part.to(tl.int64) * OUT * (IN + HAS_BIAS)
     inside = (output[:, None] < OUT) & (channel[None, :] < IN)
-    tl.store(mine + output[:, None] * IN + channel[None, :], of_weight, mask=inside)
+    tl.atomic_add(
+        weight_gradient + output[:, None] * IN + channel[None, :], of_weight, mask=inside, sem="relaxed"
+    )
     if HAS_BIAS:
-        tl.store(mine + OUT * IN + output, tl.sum(of_bias, axis=0), mask=output < OUT)
+        first = tl.program_id(1) == 0
+        total = tl.sum(of_bias, axis=0)
+        tl.atomic_add(bias_gradient + output, total, mask=(output < OUT) & first, sem="relaxed")
 
 
 def is_narrow(weight: Tensor) -> bool:
@@ -78,14 +82,16 @@ def is_narrow(weight: Tensor) -> bool:
 def parameter_gradients(gradient: Tensor, x: Tensor, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
     """Of weight and bias, in float32, from the gradient [R, O] of a map of x [R, I]."""
     (num_rows, outputs), inputs = gradient.shape, x.shape[1]
-    blocks, row_blocks = triton.cdiv(outputs, OUTPUTS), triton.cdiv(num_rows, OUTPUTS)
-    parts = max(1, min(row_blocks, BUSY // 2 // blocks))
+    input_block = max(16, min(INPUTS, triton.next_power_of_2(inputs)))
+    blocks = triton.cdiv(outputs, OUTPUTS), triton.cdiv(inputs, input_block)
+    row_blocks = triton.cdiv(num_rows, OUTPUTS)
+    parts = max(1, min(row_blocks, BUSY // 2 // (blocks[0] * blocks[1])))
     rows_a_part = OUTPUTS * triton.cdiv(row_blocks, parts)
     parts = max(1, triton.cdiv(num_rows, rows_a_part))
-    sums = torch.empty(parts, outputs * (inputs + has_bias), device=x.device)
-    _weight_gradient_kernel[(blocks, parts)](
-        gradient, x, sums, num_rows, rows_a_part,
-        outputs, inputs, max(16, triton.next_power_of_2(inputs)), OUTPUTS, OUTPUTS, has_bias,
+    of_weight = sums(x.device, outputs, inputs)
+    of_bias = sums(x.device, outputs) if has_bias else None
+    _weight_gradient_kernel[(*blocks, parts)](
+        gradient, x, of_weight, of_bias, num_rows, rows_a_part,
+        outputs, inputs, OUTPUTS, input_block, OUTPUTS, has_bias,
     )  # fmt: skip
-    of_weight, of_bias = summed(sums).split((outputs * inputs, outputs * has_bias))
-    return of_weight.view(outputs, inputs), of_bias if has_bias else None
+    return of_weight, of_bias

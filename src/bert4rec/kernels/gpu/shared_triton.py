@@ -5,18 +5,13 @@ from functools import cache
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from bert4rec.kernels.gpu.launch_triton import Kernel
 from bert4rec.kernels.support import Played
 
 DENSITY = tl.constexpr(0.3989422804014327)
 """Of the normal distribution at 0."""
 BUSY = 4 * 132
 """Programs that keep a large GPU busy, if they are large themselves."""
-
-
-SUMMED_ROWS, SUMMED_COLUMNS = 256, 16
 
 
 def shared_memory(device: torch.device) -> int:
@@ -107,26 +102,3 @@ def tile(num_columns: int) -> tuple[int, int, int]:
 def programs(num_rows: int, rows: int) -> int:
     """No more than keep a GPU busy: each goes over several tiles and sums up what it finds on the way."""
     return max(1, min(-(-num_rows // rows), BUSY * 3 // 2))
-
-
-@Kernel
-def _summed_kernel(parts, sums, num_parts, num_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for start in range(0, num_parts, ROWS):
-        part = start + tl.arange(0, ROWS)
-        inside = (part[:, None] < num_parts) & (column[None, :] < num_columns)
-        place = part[:, None].to(tl.int64) * num_columns + column[None, :]
-        total += tl.load(parts + place, mask=inside, other=0.0)
-    tl.store(sums + column, tl.sum(total, axis=0), mask=column < num_columns)
-
-
-def summed(parts: Tensor) -> Tensor:
-    """What many programs have found, [P, ...], added up. torch takes several times as long for so few columns."""
-    if len(parts) == 1:
-        return parts[0]
-    sums = torch.empty(parts.shape[1:], device=parts.device)
-    _summed_kernel[(triton.cdiv(sums.numel(), SUMMED_COLUMNS),)](
-        parts, sums, len(parts), sums.numel(), SUMMED_ROWS, SUMMED_COLUMNS, num_warps=8
-    )
-    return sums
