@@ -11,7 +11,7 @@ from bert4rec.kernels.activate import plain_gated, plain_gelu
 from bert4rec.kernels.adamw import ClippedAdamW
 from bert4rec.kernels.attend import Span, plain_attend
 from bert4rec.kernels.embed import plain_lookup
-from bert4rec.kernels.linear import linear
+from bert4rec.kernels.linear import linear, linear_beside
 from bert4rec.kernels.rotary import plain_turned
 from bert4rec.kernels.support import draw_seed, keep_mask, keep_pairs
 from bert4rec.tasks.losses import softmax_gradient_
@@ -116,6 +116,45 @@ def test_feed_forward_networks_are_activated(
         *kernels.backward(above, x, bias, has_gate=has_gate),
     )
     for mine, right in zip(ours, expected, strict=True):
+        assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("has_gate", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "dim", "width", "dropout"), [(1, 8, 3, 0.3), (70, 24, 130, 0.0), (333, 64, 176, 0.5)]
+)
+def test_feed_forward_networks_need_no_wide_layer(
+    rows: int, dim: int, width: int, dropout: float, has_gate: bool, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu import feed_forward_triton as kernels
+
+    x, above = (randoms(rows, dim, device=device, dtype=dtype, seed=seed) for seed in (1, 2))
+    widen = randoms(width * (1 + has_gate), dim, device=device, dtype=dtype, seed=3) / dim**0.5
+    narrow = randoms(dim, width, device=device, dtype=dtype, seed=4) / width**0.5
+    widen_bias = randoms(len(widen), device=device, seed=5)
+    narrow_bias, weight, bias = (randoms(dim, device=device, seed=seed) for seed in (6, 7, 8))
+    seed = draw_seed(device)
+    kept = keep_mask(seed, (rows, dim), dropout) / (1 - dropout)
+    activate = plain_gated if has_gate else plain_gelu
+
+    def plain(
+        x: Tensor,
+        widen: Tensor,
+        widen_bias: Tensor,
+        narrow: Tensor,
+        narrow_bias: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
+        y = activate(x @ widen.T + widen_bias) @ narrow.T + narrow_bias
+        return nn.functional.layer_norm(x + y * kept, (dim,), weight, bias, EPSILON)
+
+    maps = widen, widen_bias, narrow, narrow_bias
+    expected = gradients(plain, (x, *maps, weight, bias), above)
+    out, y = kernels.forward(x, maps, weight, bias, seed, EPSILON, dropout, has_gate=has_gate)
+    found = kernels.backward(above, x, y, maps, weight, seed, EPSILON, dropout, has_gate=has_gate)
+    for mine, right in zip((out, *found), expected, strict=True):
         assert_near(mine, right, dtype)
 
 
@@ -256,6 +295,27 @@ def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.devi
         assert mine is not None
         assert_near(mine, right, HALF)
     assert weight.grad is not None and weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_map_adds_to_the_gradient_of_what_is_read_beside_it(is_whole: bool, device: torch.device) -> None:
+    """Also where that gradient is a part of another tensor."""
+    x, weight, bias = (randoms(*shape, device=device) for shape in ((50, 64), (40, 64), (40,)))
+
+    def read_twice(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        mapped, x = linear_beside(x, weight, bias)
+        read = x if is_whole else torch.cat([x, x], dim=1)[:, 64:]
+        return mapped.float().sum() + (read.float() ** 2).sum()
+
+    def plain(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return nn.functional.linear(x, weight, bias).sum() + (x**2).sum()
+
+    expected = gradients(plain, (x.to(HALF), weight, bias), torch.ones((), device=device))
+    leaves = x.to(HALF).requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
+    read_twice(*leaves).backward()
+    for mine, right in zip(leaves, expected[1:], strict=True):
+        assert mine.grad is not None
+        assert_near(mine.grad, right, HALF)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

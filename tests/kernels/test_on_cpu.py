@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bert4rec.kernels.activate import gated, plain_gated
+from bert4rec.kernels.activate import activated, plain_gated
 from bert4rec.kernels.rotary import plain_turned, turned
 from bert4rec.kernels.support import added_dropped, dropped, kept
 
@@ -31,7 +31,8 @@ def test_tokens_are_turned_and_learned_from_as_by_the_plain_form(shape: tuple[in
 def test_a_gate_passes_and_learns_as_the_plain_form() -> None:
     x = torch.randn(5, 12, dtype=torch.float64)
     torch.testing.assert_close(
-        values_and_gradients(lambda x: gated(x, nn.Identity()), x), values_and_gradients(plain_gated, x)
+        values_and_gradients(lambda x: activated(x, nn.Identity(), has_gate=True)[0], x),
+        values_and_gradients(plain_gated, x),
     )
 
 

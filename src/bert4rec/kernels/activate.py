@@ -10,35 +10,27 @@ from bert4rec.kernels.linear import Dense
 from bert4rec.kernels.support import is_eager, is_fused
 
 
-def gelu(x: Tensor, dense: nn.Module) -> Tensor:
-    """GELU of the map of x: the exact one, not its approximation by tanh."""
+def activated(x: Tensor, dense: nn.Module, *, has_gate: bool) -> tuple[Tensor, Tensor]:
+    """GELU of the map of x or, with a gate, what that lets pass; and x, as `Dense.beside` gives it back."""
     if is_fused(x) and isinstance(dense, Dense):
-        return _activated(x, dense, has_gate=False)
-    return plain_gelu(dense(x))
-
-
-def gated(x: Tensor, dense: nn.Module) -> Tensor:
-    """[..., I] of the map [..., 2 I] of x: SiLU(one half) decides how much of the other passes (Shazeer, 2020)."""
-    if is_fused(x) and isinstance(dense, Dense):
-        return _activated(x, dense, has_gate=True)
-    if is_eager():
-        passed: Tensor = _GateByTorch.apply(dense(x))  # type: ignore[no-untyped-call]
-        return passed
-    return plain_gated(dense(x))
+        product, x = dense.beside(x, has_bias=False)
+        found: Tensor = _Activate.apply(product, dense.bias, has_gate)  # type: ignore[no-untyped-call]
+    elif has_gate and is_eager():
+        found = _GateByTorch.apply(dense(x))  # type: ignore[no-untyped-call]
+    else:
+        found = (plain_gated if has_gate else plain_gelu)(dense(x))
+    return found, x
 
 
 def plain_gelu(x: Tensor) -> Tensor:
+    """The exact one, not its approximation by tanh."""
     return F.gelu(x)
 
 
 def plain_gated(x: Tensor) -> Tensor:
+    """[..., I] of [..., 2 I]: SiLU(one half) decides how much of the other passes (Shazeer, 2020)."""
     gate, value = x.chunk(2, dim=-1)
     return F.silu(gate) * value
-
-
-def _activated(x: Tensor, dense: Dense, *, has_gate: bool) -> Tensor:
-    activated: Tensor = _Activate.apply(dense.product(x), dense.bias, has_gate)  # type: ignore[no-untyped-call]
-    return activated
 
 
 class _GateByTorch(torch.autograd.Function):

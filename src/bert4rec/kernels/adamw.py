@@ -64,6 +64,13 @@ class ClippedAdamW:
         for table, some in lent.items():
             self._put_back(table, some)
 
+    def step_was_recorded(self) -> None:
+        """Call it before a recorded step is replayed: that step finds its gradients elsewhere than those before it.
+
+        To copy where they are is not recorded, because every replay would do it again.
+        """
+        self._kernels.bring_addresses()
+
     @property
     def has_kernels(self) -> bool:
         """Whether kernels can update all that has gradients."""
@@ -172,17 +179,26 @@ class _Kernels:
     def __init__(self, rate: Tensor) -> None:
         self._device = rate.device
         self._lines: list[list[int]] = []
-        self._host = self._addresses = torch.empty(0)
+        self._addresses = torch.empty(0)
         self._sizes: list[int] = []
         self._room: tuple[Tensor, Tensor, Tensor] = (torch.empty(0),) * 3
 
     def addresses(self, lines: list[list[int]]) -> Tensor:
-        """The lines on the device. Those that a recorded step copies stay where they are."""
+        """The lines on the device; where a step is being recorded, the place for them."""
+        is_recorded = self._device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         if lines != self._lines:
             self._lines = lines
-            self._host = torch.tensor(lines, pin_memory=self._device.type == "cuda")
-            self._addresses = self._host.to(self._device, non_blocking=True)
+            if not is_recorded:
+                self.bring_addresses()
         return self._addresses
+
+    def bring_addresses(self) -> None:
+        """Bring the newest lines to the device, to the same place as long as they are as many."""
+        lines = torch.tensor(self._lines)
+        if lines.shape == self._addresses.shape:
+            self._addresses.copy_(lines)
+        else:
+            self._addresses = lines.to(self._device)
 
     def room(self, sizes: list[int], chunk: int) -> tuple[Tensor, Tensor, Tensor]:
         """All chunks of parameters of these sizes, as lines and beginnings; space for a sum each; for three factors."""

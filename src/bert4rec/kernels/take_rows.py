@@ -21,9 +21,9 @@ class _TakeRows(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(rows)
         ctx.num_rows = len(x)
-        return x[rows]
+        return x.index_select(0, rows)  # An index in brackets is made int64 first.
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
-        return gradient.new_zeros(ctx.num_rows, gradient.shape[1]).index_copy_(0, rows.long(), gradient), None
+        return gradient.new_zeros(ctx.num_rows, gradient.shape[1]).index_add_(0, rows, gradient), None

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.activate import gelu
 from bert4rec.kernels.add_norm import add_norm, gelu_norm
 from bert4rec.kernels.embed import embed
+from bert4rec.kernels.feed_forward import feed_forward
 from bert4rec.kernels.linear import Dense
 from bert4rec.kernels.split_heads import split_heads
 from bert4rec.models.attention import Layout, RecordingLayout
@@ -39,6 +39,9 @@ class Norm(nn.LayerNorm):
 class Layer(nn.Module):
     """Trm of the paper: multi-head self-attention and a feed-forward network, each LN(x + Dropout(sublayer(x)))."""
 
+    has_gate = False
+    """Whether the feed-forward network has one, instead of a GELU."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
@@ -54,23 +57,21 @@ class Layer(nn.Module):
         dim, heads = self.config.dim, self.config.heads
         if wanted_only:
             to_query, to_key_value = self.query_key_value.split(dim, 2 * dim)
-            key, value = split_heads(to_key_value(x), 2, heads)
-            x = layout.wanted(x)
-            (query,) = split_heads(to_query(x), 1, heads)
+            mapped, x = to_key_value(x)
+            key, value = split_heads(mapped, 2, heads)
+            mapped, x = to_query(layout.wanted(x))
+            (query,) = split_heads(mapped, 1, heads)
         else:
-            query, key, value = split_heads(self.query_key_value(x), 3, heads)
+            mapped, x = self.query_key_value.beside(x)
+            query, key, value = split_heads(mapped, 3, heads)
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(query, key, value, dropout=dropout, wanted_only=wanted_only).flatten(-2)
-        x = self._add_norm(x, attended, self.attention_output, self.attention_norm)
+        dropout = self.config.hidden_dropout if self.training else 0.0
+        x = add_norm(x, attended, self.attention_output, self.attention_norm, dropout)
         # No dropout between the two maps (authors' code).
-        return self._add_norm(x, self.widened(x), self.narrow, self.output_norm)
-
-    def widened(self, x: Tensor) -> Tensor:
-        """The inner half of the feed-forward network."""
-        return gelu(x, self.widen)
-
-    def _add_norm(self, x: Tensor, y: Tensor, dense: nn.Module, norm: nn.Module) -> Tensor:
-        return add_norm(x, y, dense, norm, self.config.hidden_dropout if self.training else 0.0)
+        return feed_forward(
+            x, self.widen, self.narrow, self.output_norm, has_gate=self.has_gate, dropout=dropout
+        )
 
 
 def through_layers(layers: nn.ModuleList, x: Tensor, layout: Layout) -> Tensor:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
-from bert4rec.kernels.activate import gated
 from bert4rec.kernels.embed import embed
 from bert4rec.kernels.linear import Dense
 from bert4rec.models.attention import Layout, RecordingLayout, RotaryLayout
@@ -27,15 +26,14 @@ from bert4rec.settings.networks import Ask, PlusConfig
 class GatedLayer(Layer):
     """The paper's layer with a gated feed-forward network (Shazeer, 2020) of the same size."""
 
+    has_gate = True
+
     def __init__(self, config: PlusConfig) -> None:
         super().__init__(config)
         # Three matrices instead of two, so each has two thirds of the width; a multiple of 8, which GPUs like.
         inner = -(-config.dim * config.feed_forward * 2 // 3 // 8) * 8
         self.widen = Dense(config.dim, 2 * inner)
         self.narrow = Dense(inner, config.dim)
-
-    def widened(self, x: Tensor) -> Tensor:
-        return gated(x, self.widen)
 
 
 class BERT4RecPlus(TiedEncoder):

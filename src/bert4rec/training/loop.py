@@ -338,6 +338,7 @@ class Loop:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self._update(ready)
+            self._optimizer.step_was_recorded()
         self._graph.replay()
 
     def _mark(self, hooks: Hooks, clock: Clock) -> None:

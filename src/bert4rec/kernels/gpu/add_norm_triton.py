@@ -87,8 +87,7 @@ def _add_norm_backward_kernel(
                 below *= factor
         else:
             below *= gelu_slope(value)
-        if HAS_DROPOUT or not HAS_X:
-            tl.store(y_gradient + place, below.to(y_gradient.dtype.element_ty), mask=inside)
+        tl.store(y_gradient + place, below.to(y_gradient.dtype.element_ty), mask=inside)
         y_sum += below
     tl.atomic_add(y_bias_gradient + column, tl.sum(y_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
     tl.atomic_add(weight_gradient + column, tl.sum(gain_sum, axis=0), mask=column < COLUMNS, sem="relaxed")
@@ -128,8 +127,8 @@ def backward(
     """Of x, y, the bias of y, weight and bias."""
     x, y, gradient, columns = _contiguous(x), y.contiguous(), gradient.contiguous(), y.shape[-1]
     num_rows = y.numel() // columns
-    x_gradient = None if x is None else torch.empty_like(x)
-    y_gradient = torch.empty_like(y) if dropout or x_gradient is None else x_gradient
+    # In memory of their own, even where they are the same: somebody may add to one of them.
+    x_gradient, y_gradient = None if x is None else torch.empty_like(x), torch.empty_like(y)
     rows, block, warps = tile(columns)
     of_parameters = [sums(y.device, columns) for _ in range(3)]
     _add_norm_backward_kernel[(programs(num_rows, rows),)](

@@ -48,7 +48,7 @@ def kept(seed, place, dropout):
 
 
 @triton.jit
-def _normal(x):
+def normal(x):
     """The normal distribution up to x, and its density there.
 
     To 2e-7, by formula 26.2.17 of Abramowitz and Stegun: a fifth of the work of Triton's own error function, and the
@@ -64,13 +64,13 @@ def _normal(x):
 @triton.jit
 def gelu(x):
     """The exact one, not its approximation by tanh."""
-    share, _ = _normal(x)
+    share, _ = normal(x)
     return x * share
 
 
 @triton.jit
 def gelu_slope(x):
-    share, density = _normal(x)
+    share, density = normal(x)
     return share + x * density
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bert4rec.evaluation.significance import Difference
+from bert4rec.kernels.activate import activated
 from bert4rec.models.attention import Layout
 from bert4rec.models.bert4rec import BERT4Rec, Layer
 from bert4rec.paper.experiments.cases import SMALL_DEFAULT, Case, DatasetFacts, Experiment, small_case
@@ -64,13 +65,14 @@ class LayerWithoutResidual(Layer):
 
     def forward(self, x: Tensor, layout: Layout, *, wanted_only: bool = False) -> Tensor:
         to_query, to_key_value = self.query_key_value.split(self.config.dim, 2 * self.config.dim)
-        query = to_query(layout.wanted(x) if wanted_only else x)
-        projected = (query, *to_key_value(x).chunk(2, dim=-1))
+        query, _ = to_query(layout.wanted(x) if wanted_only else x)
+        projected = (query, *to_key_value(x)[0].chunk(2, dim=-1))
         by_head = [tensor.unflatten(-1, (self.config.heads, -1)) for tensor in projected]
         dropout = self.config.attention_dropout if self.training else 0.0
         attended = layout.attend(*by_head, dropout=dropout, wanted_only=wanted_only).flatten(-2)
         x = self.attention_norm(self._dropped(self.attention_output(attended)))
-        output: Tensor = self.output_norm(self._dropped(self.narrow(self.widened(x))))
+        wide, _ = activated(x, self.widen, has_gate=False)
+        output: Tensor = self.output_norm(self._dropped(self.narrow(wide)))
         return output
 
     def _dropped(self, x: Tensor) -> Tensor:
