@@ -14,7 +14,7 @@ from bert4rec.kernels.embed import plain_lookup
 from bert4rec.kernels.linear import linear, linear_beside
 from bert4rec.kernels.rotary import plain_turned
 from bert4rec.kernels.support import draw_seed, keep_mask, keep_pairs
-from bert4rec.tasks.losses import softmax_gradient_
+from bert4rec.tasks.losses import plain_shares, shares, softmax_gradient_
 from tests.gpu import WHERE_KERNELS_RUN
 from tests.gpu.conftest import HALF
 
@@ -347,6 +347,13 @@ def test_tokens_are_looked_up(
     gradients_found = [each for each in (found[2], found[3], found[0], found[1]) if each is not None]
     for mine, right in zip(gradients_found, [of_weight, of_bias, *of_tables], strict=True):
         assert_near(mine, right, dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 300, 9000])
+def test_targets_share_a_mean_and_padding_has_no_part_in_it(rows: int, device: torch.device) -> None:
+    targets = (torch.arange(rows, device=device) % 3).int()
+    torch.testing.assert_close(shares(targets), plain_shares(targets))
+    assert not shares(torch.zeros_like(targets)).any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 SEEDS_A_STEP = 64
 """Enough for a model of a dozen layers."""
+EVERY_SEED = -(1 << 31), (1 << 31) - 1
 ZEROS_A_STEP = 1 << 17
 """Enough for the parameters of two layers of 64 channels."""
 WHOLE_LINE = 32
@@ -134,9 +135,13 @@ class _Step:
 
 
 @contextmanager
-def training_step() -> Iterator[None]:
-    """Meanwhile nobody but `ClippedAdamW` changes parameters: what is copied or drawn may serve more than once."""
+def training_step(seeds: Tensor | None = None) -> Iterator[None]:
+    """Meanwhile nobody but `ClippedAdamW` changes parameters: what is copied or drawn may serve more than once.
+
+    `seeds` [N, 2] are for the kernels of this step; where there are too few, more are drawn.
+    """
     _Step.is_running = True
+    _Step.seeds = torch.empty(0, 2) if seeds is None else seeds
     try:
         yield
     finally:
@@ -150,7 +155,7 @@ def draw_seeds(device: torch.device, count: int) -> Tensor:
     """
     if len(_Step.seeds) < count:
         shape = max(count, SEEDS_A_STEP) if _Step.is_running else count, 2
-        _Step.seeds = torch.randint(-(1 << 31), (1 << 31) - 1, shape, dtype=torch.int32, device=device)
+        _Step.seeds = torch.randint(*EVERY_SEED, shape, dtype=torch.int32, device=device)
     seeds, _Step.seeds = _Step.seeds[:count], _Step.seeds[count:]
     return seeds
 

@@ -14,7 +14,15 @@ from torch import Tensor
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.kernels.linear import wide_product
-from bert4rec.kernels.support import begin_gradient, can_run, is_eager, is_on_gpu, is_one, narrow_copy
+from bert4rec.kernels.support import (
+    begin_gradient,
+    can_run,
+    has_triton,
+    is_eager,
+    is_on_gpu,
+    is_one,
+    narrow_copy,
+)
 
 MAX_LOGITS = {"cuda": 1 << 28, "mps": 1 << 25, "cpu": 1 << 23}
 """Logits held at once. On a GPU large chunks keep it busy; on a CPU small ones stay in the cache."""
@@ -46,6 +54,14 @@ def softmax_cross_entropy(
 
 def shares(targets: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The weight of each row in a mean: none where the target is PADDING. Where all are, the mean is 0."""
+    if is_on_gpu(targets) and has_triton() and is_eager() and dtype != torch.float64:
+        from bert4rec.kernels.gpu.shares_triton import shares as in_one_kernel
+
+        return in_one_kernel(targets)
+    return plain_shares(targets, dtype)
+
+
+def plain_shares(targets: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     counts = (targets != PADDING).to(torch.promote_types(dtype, torch.float32))
     return counts / counts.sum().clamp(min=1)
 

@@ -19,12 +19,19 @@ from torch import Tensor
 from bert4rec.distributed.crew import ALONE, Crew
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
-from bert4rec.kernels.support import find_gradients, has_triton, training_step
+from bert4rec.kernels.support import (
+    EVERY_SEED,
+    SEEDS_A_STEP,
+    find_gradients,
+    has_triton,
+    training_step,
+)
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import State, load_tensors, save_tensors
 from bert4rec.training.clock import Clock
 from bert4rec.training.optimizer import make_optimizer, schedule
+from bert4rec.training.ready_steps import ReadySteps
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""
@@ -66,26 +73,6 @@ class Hooks:
     """What else is to be noted in the history at each mark."""
 
 
-class _Ready:
-    """Steps that need nothing from the host: recorded, a step finds its batch and its learning rate by a number."""
-
-    def __init__(self, rows: Tensor, rates: Tensor) -> None:
-        """Room for as many steps as are given here."""
-        self.rows, self.rates = torch.empty_like(rows), torch.empty_like(rates)
-        self.number = torch.zeros(1, dtype=torch.int64, device=rows.device)
-        """Of the next step, counted from the first of them."""
-        self._first = self._count = 0
-
-    def holds(self, step: int) -> bool:
-        return self._first <= step < self._first + self._count
-
-    def fill(self, first: int, rows: Tensor, rates: Tensor) -> None:
-        self._first, self._count = first, min(len(rows), len(self.rows))
-        self.rows[: self._count].copy_(rows[: self._count])
-        self.rates[: self._count].copy_(rates[: self._count])
-        self.number.zero_()
-
-
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has written a checkpoint."""
 
@@ -113,15 +100,13 @@ class Loop:
         self.progress = progress or TrainingProgress()
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
-        self._ready: _Ready | None = None
-        self._row = torch.zeros(1, task.width, dtype=torch.int32, device=device)
+        self._ready = ReadySteps(task.width, device)
         self._schedule = schedule(config).to(device)
-        self._rate = torch.zeros(1, device=device)
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
-        self._optimizer = make_optimizer(task.model, config, self._rate[0], crew.norm_of(task))
+        self._optimizer = make_optimizer(task.model, config, self._ready.rate, crew.norm_of(task))
         # Steps of several processes wait for each other in between, so they are neither compiled nor recorded.
         self._is_recorded = device.type == "cuda" and crew.is_alone
         self.is_compiled = compile_step and self._is_recorded and not task.model.has_kernels
@@ -216,7 +201,7 @@ class Loop:
         twin = copy.deepcopy(model)
         for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
             other.grad, parameter.grad = parameter.grad, None
-        optimizer = make_optimizer(twin, self.config, torch.zeros_like(self._rate[0]))
+        optimizer = make_optimizer(twin, self.config, torch.zeros_like(self._ready.rate))
         update = [self._time(optimizer.step) for _ in range(2)][1]
         self.progress.seconds += time.perf_counter() - began
         return median(passes) + update
@@ -269,28 +254,29 @@ class Loop:
             self._take_step()
 
     def _take_step(self) -> None:
-        ready = self._make_ready()
+        if not self._ready.holds(self.progress.step):
+            self._make_ready()
         if not self._steps_here:
-            self._compile_kernels(ready)
+            self._compile_kernels()
         self._crew.seed_step(self._seed, self.progress.step)
         if self._is_recorded:
-            # So dropout depends on the step alone, whether it is replayed, and whether training was resumed before.
+            # So dropout by torch depends on the step alone, as that of kernels does by the seeds of the step.
             torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
         if self._is_recorded and self._steps_here >= STEPS_BEFORE_CAPTURE:
-            self._replay(ready)
+            self._replay()
         else:
             self._optimizer.zero_grad()
-            self._update(ready)
+            self._update()
         self.progress.step += 1
         self._steps_here += 1
         self._loss_steps += 1
 
-    def _compile_kernels(self, ready: _Ready) -> None:
+    def _compile_kernels(self) -> None:
         """All of a step at the same time: the first step would compile one after the other."""
         if self._is_recorded and self.task.model.has_kernels and has_triton():
             from bert4rec.kernels.gpu.launch_triton import compiling_ahead
 
-            self._row.copy_(ready.rows[:1])
+            self._ready.show_first()
             with compiling_ahead():
                 self._find_gradients()
                 if self._optimizer.has_kernels:
@@ -304,40 +290,41 @@ class Loop:
             first, rows = self._block = self.task.block(step)
         return rows[step - first :]
 
-    def _make_ready(self) -> _Ready:
-        """Put batches and learning rates where the next steps find them."""
+    def _make_ready(self) -> None:
+        """Put batches, learning rates and seeds where the next steps find them."""
         step = self.progress.step
-        if self._ready and self._ready.holds(step):
-            return self._ready
         rows = self._rows_from(step)
         steps = torch.arange(step, step + len(rows), device=self.device).clamp_(max=self.config.steps)
-        rates = self._schedule[steps] * self.learning_rate
-        self._ready = self._ready or _Ready(rows, rates)
-        self._ready.fill(step, rows, rates)
-        return self._ready
+        self._ready.fill(step, rows, self._schedule[steps] * self.learning_rate, self._seeds_from(step))
 
-    def _update(self, ready: _Ready) -> None:
+    def _seeds_from(self, step: int) -> Tensor:
+        """For this step and all behind it in its block, those that a training that was not interrupted has."""
+        first, rows = self._block
+        generator = torch.Generator(self.device).manual_seed((self._seed << 32) + first)
+        shape = len(rows), SEEDS_A_STEP, 2
+        seeds = torch.randint(*EVERY_SEED, shape, generator=generator, dtype=torch.int32, device=self.device)
+        return seeds[step - first :]
+
+    def _update(self) -> None:
         """One optimisation step on the next batch. Nothing here is read back, so it can be recorded."""
-        torch.index_select(ready.rows, 0, ready.number, out=self._row)
-        torch.index_select(ready.rates, 0, ready.number, out=self._rate)
-        ready.number += 1
+        self._ready.advance()
         self._loss_sum += self._find_gradients()
         self._optimizer.step()
 
     def _find_gradients(self) -> Tensor:
-        with training_step():
-            loss = self._loss(self._row[0])
+        with training_step(self._ready.seeds if self._is_recorded else None):
+            loss = self._loss(self._ready.batch)
             find_gradients(loss)
             self._crew.share_gradients(self.task)
         return loss.detach()
 
-    def _replay(self, ready: _Ready) -> None:
+    def _replay(self) -> None:
         if self._graph is None:
             # Gradients are made afresh inside the graph, in memory of its own.
             self._optimizer.zero_grad()
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
-                self._update(ready)
+                self._update()
             self._optimizer.step_was_recorded()
         self._graph.replay()
 

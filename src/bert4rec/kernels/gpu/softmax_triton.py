@@ -91,11 +91,11 @@ def _join_kernel(
 @Kernel
 def _items_kernel(
     hidden, table, bias, log_shares, table_gradient, bias_gradient, num_rows, num_items, rows_a_part, table_size,
-    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
+    DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, HAS_PARTS: tl.constexpr,
 ):  # fmt: skip
     """Some rows of the table and one part of the hidden rows: what all items but the right ones get.
 
-    What is no item gets a gradient of zeros.
+    What is no item gets a gradient of zeros. Parts are added up where they stand.
     """
     item, channel = tl.program_id(0) * ITEMS + tl.arange(0, ITEMS), tl.arange(0, DIM_BLOCK)
     part = tl.program_id(1)
@@ -116,9 +116,16 @@ def _items_kernel(
         share = tl.exp2(logit - log_share[None, :])
         of_offset += tl.sum(share, axis=1)
         of_key = tl.dot(share.to(query.dtype), query, of_key, input_precision="ieee")
-    at = part.to(tl.int64) * table_size + item
-    tl.store(table_gradient + at[:, None] * DIM + channel[None, :], of_key, mask=in_table)
-    tl.store(bias_gradient + part * num_items + item - 1, of_offset, mask=is_item)
+    at_key, at_offset = (
+        table_gradient + item[:, None].to(tl.int64) * DIM + channel[None, :],
+        bias_gradient + item - 1,
+    )
+    if HAS_PARTS:
+        tl.atomic_add(at_key, of_key, mask=in_table, sem="relaxed")
+        tl.atomic_add(at_offset, of_offset, mask=is_item, sem="relaxed")
+    else:
+        tl.store(at_key, of_key, mask=in_table)
+        tl.store(at_offset, of_offset, mask=is_item)
 
 
 @Kernel
@@ -165,17 +172,13 @@ def loss_and_gradients(
     row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
     rows_a_part = rows * _share(row_blocks, item_blocks, BUSY)
     parts = triton.cdiv(num_rows, rows_a_part)
-    table_gradient = torch.empty(parts, *table.shape, device=device)
-    bias_gradient = torch.empty(parts, num_items, device=device)
+    make = torch.empty if parts == 1 else torch.zeros
+    of_table, of_bias = make(table.shape, device=device), make(num_items, device=device)
     _items_kernel[(item_blocks, parts)](
-        hidden, table, bias, log_shares, table_gradient, bias_gradient,
-        num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items,
+        hidden, table, bias, log_shares, of_table, of_bias,
+        num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items, parts > 1,
         num_stages=3 if dim_block <= 64 else 2,
     )  # fmt: skip
-    # torch is good at sums of a few large parts.
-    of_table, of_bias = (
-        each[0] if parts == 1 else each.sum(dim=0) for each in (table_gradient, bias_gradient)
-    )
     _targets_kernel[(num_rows,)](hidden, targets, weights, of_table, of_bias, dim, dim_block, num_warps=1)
     return losses.sum(), gradient, of_table, of_bias
 
