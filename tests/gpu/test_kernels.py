@@ -203,11 +203,11 @@ def test_sequences_attend_to_themselves(
     key, value = randoms(sum(keys), 2, heads, channels, device=device, dtype=dtype, seed=3).unbind(1)
     expected = gradients(lambda q, k, v: plain_attend(q, k, v, (span,), 0.0), (query, key, value), above)
     out, sums = torch.empty_like(query), torch.empty(len(query), heads, device=device)
-    kernels.forward((query, out, sums), (key, value), span, draw_seed(device), 0.0)
+    bits = kernels.draw_bits(draw_seed(device), query, key, 0.0)
+    kernels.forward((query, out, sums, bits[0]), (key, value, bits[1]), span, 0.0)
     found = [torch.full(x.shape, torch.nan, dtype=dtype, device=device) for x in (query, key, value)]
-    kernels.backward(
-        (above, query, out, sums, found[0]), (key, value, *found[1:]), span, draw_seed(device), 0.0
-    )
+    by_query = above, query, kernels.means(above, out, 0.0), sums, bits[0], found[0]
+    kernels.backward(by_query, (key, value, bits[1], *found[1:]), span, 0.0)
     for mine, right in zip((out, *found), expected, strict=True):
         assert_near(mine, right, dtype)
 
@@ -233,9 +233,11 @@ def test_attention_drops_what_its_seed_says(device: torch.device) -> None:
 
     expected = gradients(plain, (query, key, value), above)
     out, sums = torch.empty_like(query), torch.empty(49, heads, device=device)
-    kernels.forward((query, out, sums), (key, value), span, seed, dropout)
+    bits = kernels.draw_bits(seed, query, key, dropout)
+    kernels.forward((query, out, sums, bits[0]), (key, value, bits[1]), span, dropout)
     found = [torch.empty_like(x) for x in (query, key, value)]
-    kernels.backward((above, query, out, sums, found[0]), (key, value, *found[1:]), span, seed, dropout)
+    by_query = above, query, kernels.means(above, out, dropout), sums, bits[0], found[0]
+    kernels.backward(by_query, (key, value, bits[1], *found[1:]), span, dropout)
     for mine, right in zip((out, *found), expected, strict=True):
         assert_near(mine, right, torch.float32)
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert4rec.kernels.support import draw_seeds, is_fused
+from bert4rec.kernels.support import draw_seed, is_fused
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,11 @@ class _Attend(torch.autograd.Function):
 
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
         log_sums = torch.empty(query.shape[:2], device=query.device)
-        seeds = draw_seeds(query.device, len(spans))
-        for span, seed, asked, read in _by_span(spans, seeds, (query, out, log_sums), (key, value)):
-            kernels.forward(asked, read, span, seed, dropout)
-        ctx.save_for_backward(query, key, value, out, log_sums, seeds)
+        query_bits, key_bits = kernels.draw_bits(draw_seed(query.device), query, key, dropout)
+        by_query, by_key = (query, out, log_sums, query_bits), (key, value, key_bits)
+        for span, asked, read in _by_span(spans, by_query, by_key):
+            kernels.forward(asked, read, span, dropout)
+        ctx.save_for_backward(query, key, value, out, log_sums, query_bits, key_bits)
         ctx.spans, ctx.dropout = spans, dropout
         return out
 
@@ -99,24 +100,25 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         from bert4rec.kernels.gpu import attend_triton as kernels
 
-        query, key, value, out, log_sums, seeds = ctx.saved_tensors
-        gradients = _side_by_side(query, key)
-        by_query = gradient.contiguous(), query, out, log_sums, gradients[0]
-        by_key = key, value, *gradients[1:]
-        for span, seed, asked, read in _by_span(ctx.spans, seeds, by_query, by_key):
-            kernels.backward(asked, read, span, seed, ctx.dropout)
+        query, key, value, out, log_sums, query_bits, key_bits = ctx.saved_tensors
+        gradient, gradients = gradient.contiguous(), _side_by_side(query, key)
+        means = kernels.means(gradient, out, ctx.dropout)
+        by_query = gradient, query, means, log_sums, query_bits, gradients[0]
+        by_key = key, value, key_bits, *gradients[1:]
+        for span, asked, read in _by_span(ctx.spans, by_query, by_key):
+            kernels.backward(asked, read, span, ctx.dropout)
         return (*gradients, None, None)
 
 
 def _by_span(
-    spans: tuple[Span, ...], seeds: Tensor, by_query: tuple[Tensor, ...], by_key: tuple[Tensor, ...]
-) -> Iterator[tuple[Span, Tensor, list[Tensor], list[Tensor]]]:
-    """Each span with its own seed, so that no two drop the same, and its own rows of all tensors."""
+    spans: tuple[Span, ...], by_query: tuple[Tensor, ...], by_key: tuple[Tensor, ...]
+) -> Iterator[tuple[Span, list[Tensor], list[Tensor]]]:
+    """Each span with its own rows of all tensors."""
     first_query = first_key = 0
-    for span, seed in zip(spans, seeds, strict=True):
+    for span in spans:
         queries = slice(first_query, first_query + span.num_queries)
         keys = slice(first_key, first_key + span.num_keys)
-        yield span, seed, [x[queries] for x in by_query], [x[keys] for x in by_key]
+        yield span, [x[queries] for x in by_query], [x[keys] for x in by_key]
         first_query, first_key = queries.stop, keys.stop
 
 

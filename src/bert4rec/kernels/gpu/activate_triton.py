@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope
+from bert4rec.kernels.gpu.shared_triton import BUSY, gelu, gelu_slope, sigmoid
 from bert4rec.kernels.support import sums
 
 ROWS, COLUMNS, BLOCK = 8, 128, 2048
@@ -29,7 +29,7 @@ def _activate_forward_kernel(
         at_gate = place + place // WIDTH * WIDTH
         gate = _with_bias(x, bias, at_gate, column, inside)
         value = _with_bias(x, bias, at_gate + WIDTH, column + WIDTH, inside)
-        result = gate * tl.sigmoid(gate) * value
+        result = gate * sigmoid(gate) * value
     else:
         result = gelu(_with_bias(x, bias, place, column, inside))
     tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
@@ -52,7 +52,7 @@ def _activate_backward_kernel(
         read = _with_bias(x, bias, place, column[None, :], inside)
         if HAS_GATE:
             value = _with_bias(x, bias, place + WIDTH, column[None, :] + WIDTH, inside)
-            share = tl.sigmoid(read)
+            share = sigmoid(read)
             of_value = above * read * share
             below = above * value * share * (1.0 + read * (1.0 - share))
             tl.store(x_gradient + place + WIDTH, of_value.to(x_gradient.dtype.element_ty), mask=inside)

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import BUSY, kept, norm_gradient, normal, normed
+from bert4rec.kernels.gpu.shared_triton import BUSY, kept, norm_gradient, normal, normed, sigmoid
 from bert4rec.kernels.support import sums
 
 ROWS, WIDE = 64, 64
@@ -36,7 +36,7 @@ def _block(widen, bias, wide, channel, DIM: tl.constexpr, WIDTH: tl.constexpr):
 def _activated(x, passed, HAS_GATE: tl.constexpr):
     """What comes out, and its slopes by x and by what a gate lets pass."""
     if HAS_GATE:
-        share = tl.sigmoid(x)
+        share = sigmoid(x)
         gate = x * share
         out, slope, passed_slope = gate * passed, passed * share * (1.0 + x * (1.0 - share)), gate
     else:

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from bert4rec.kernels.support import Played
 
+LOG2_E = tl.constexpr(1.4426950408889634)
 DENSITY = tl.constexpr(0.3989422804014327)
 """Of the normal distribution at 0."""
 BUSY = 4 * 132
@@ -48,14 +49,26 @@ def kept(seed, place, dropout):
 
 
 @triton.jit
+def reciprocal(x):
+    """Of a positive number, in two instructions: a division takes eight, to be right for every number."""
+    root = tl.rsqrt(x)
+    return root * root
+
+
+@triton.jit
+def sigmoid(x):
+    return reciprocal(1.0 + tl.exp2(x * -LOG2_E))
+
+
+@triton.jit
 def normal(x):
     """The normal distribution up to x, and its density there.
 
     To 2e-7, by formula 26.2.17 of Abramowitz and Stegun: a fifth of the work of Triton's own error function, and the
     exponential is needed for the density anyway.
     """
-    density = DENSITY * tl.exp(-0.5 * x * x)
-    t = 1.0 / (1.0 + 0.2316419 * tl.abs(x))
+    density = DENSITY * tl.exp2(x * x * (-0.5 * LOG2_E))
+    t = reciprocal(1.0 + 0.2316419 * tl.abs(x))
     series = -1.821255978 + t * 1.330274429
     tail = density * t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * series)))
     return tl.where(x < 0.0, tail, 1.0 - tail), density

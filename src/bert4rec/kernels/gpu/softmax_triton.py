@@ -16,16 +16,36 @@ import triton.language as tl
 from torch import Tensor
 
 from bert4rec.kernels.gpu.launch_triton import Kernel
-from bert4rec.kernels.gpu.shared_triton import BUSY
+from bert4rec.kernels.gpu.shared_triton import BUSY, LOG2_E
 
-LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-1e30)
 """A finite start: with -inf, -inf minus -inf would be no number."""
+BLOCK = 1024
+
+
+@Kernel
+def _offsets_kernel(bias, offsets, num_items, num_offsets, BLOCK: tl.constexpr):
+    """What is added to the logit of each row of the table, so that what is no item is never taken for one."""
+    item = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    is_item = (item >= 1) & (item <= num_items)
+    offset = tl.load(bias + item - 1, mask=is_item, other=-float("inf")) * LOG2_E
+    tl.store(offsets + item, offset, mask=item < num_offsets)
+
+
+@triton.jit
+def _vectors(x, number, channel, DIM: tl.constexpr, DIM_BLOCK: tl.constexpr):
+    """Rows of x, which must be there: in the inner loops, a mask would take a fifth of the time."""
+    place = x + number[:, None].to(tl.int64) * DIM + channel[None, :]
+    if DIM == DIM_BLOCK:  # noqa: SIM108 (Triton decides before it compiles only by statements)
+        found = tl.load(place)
+    else:
+        found = tl.load(place, mask=channel[None, :] < DIM, other=0.0)
+    return found
 
 
 @Kernel
 def _rows_kernel(
-    hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
+    hidden, table, offsets, highest, total, mean, num_rows, num_items, items_a_part,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr,
 ):  # fmt: skip
     """Some rows and one part of the items: the highest logit, the sum of shares, and the item vectors times shares."""
@@ -40,9 +60,8 @@ def _rows_kernel(
     behind = tl.minimum(first + items_a_part, num_items + 1)
     for start in range(first, behind, ITEMS):
         item = start + tl.arange(0, ITEMS)
-        in_item = (item[:, None] < behind) & (channel[None, :] < DIM)
-        key = tl.load(table + item[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_item, other=0.0)
-        offset = tl.load(bias + item - 1, mask=item < behind, other=-float("inf")) * LOG2_E
+        key = _vectors(table, tl.minimum(item, num_items), channel, DIM, DIM_BLOCK)
+        offset = tl.load(offsets + item)
         logit = tl.dot(query, tl.trans(key), input_precision="ieee") * LOG2_E + offset[None, :]
         new_most = tl.maximum(most, tl.max(logit, axis=1))
         share = tl.exp2(logit - new_most[:, None])
@@ -61,8 +80,11 @@ def _join_kernel(
     hidden, table, bias, targets, weights, highest, total, mean, losses, log_shares, gradient, num_rows, num_parts,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row a program: the parts together, and what the right item is to it."""
+    """One row a program: the parts together, and what the right item is to it. Behind the rows there are no shares."""
     row, channel = tl.program_id(0).to(tl.int64), tl.arange(0, DIM_BLOCK)
+    if row >= num_rows:
+        tl.store(log_shares + row, float("inf"))
+        return
     inside = channel < DIM
     most = LOWEST
     for part in range(num_parts):
@@ -90,7 +112,7 @@ def _join_kernel(
 
 @Kernel
 def _items_kernel(
-    hidden, table, bias, log_shares, table_gradient, bias_gradient, num_rows, num_items, rows_a_part, table_size,
+    hidden, table, offsets, log_shares, table_gradient, bias_gradient, num_rows, num_items, rows_a_part, table_size,
     DIM: tl.constexpr, DIM_BLOCK: tl.constexpr, ROWS: tl.constexpr, ITEMS: tl.constexpr, HAS_PARTS: tl.constexpr,
 ):  # fmt: skip
     """Some rows of the table and one part of the hidden rows: what all items but the right ones get.
@@ -102,16 +124,15 @@ def _items_kernel(
     in_table = (item[:, None] < table_size) & (channel[None, :] < DIM)
     is_item = (item >= 1) & (item <= num_items)
     key = tl.load(table + item[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_table, other=0.0)
-    offset = tl.load(bias + item - 1, mask=is_item, other=-float("inf")) * LOG2_E
+    offset = tl.load(offsets + item)
     of_key = tl.zeros((ITEMS, DIM_BLOCK), tl.float32)
     of_offset = tl.zeros((ITEMS,), tl.float32)
     first = part * rows_a_part
     behind = tl.minimum(first + rows_a_part, num_rows)
     for start in range(first, behind, ROWS):
         row = start + tl.arange(0, ROWS)
-        in_row = (row[:, None] < behind) & (channel[None, :] < DIM)
-        query = tl.load(hidden + row[:, None].to(tl.int64) * DIM + channel[None, :], mask=in_row, other=0.0)
-        log_share = tl.load(log_shares + row, mask=row < behind, other=float("inf"))
+        query = _vectors(hidden, tl.minimum(row, num_rows - 1), channel, DIM, DIM_BLOCK)
+        log_share = tl.load(log_shares + row)
         logit = tl.dot(key, tl.trans(query), input_precision="ieee") * LOG2_E + offset[:, None]
         share = tl.exp2(logit - log_share[None, :])
         of_offset += tl.sum(share, axis=1)
@@ -153,18 +174,20 @@ def loss_and_gradients(
     dim_block, device = max(16, triton.next_power_of_2(dim)), hidden.device
     # Products of float32, on GPUs that have nothing narrower, are written out number by number: tiles are small.
     rows, items = (64, 128) if hidden.element_size() == 2 else (32, 32)
+    offsets = torch.empty(len(table) + items, device=device)
+    _offsets_kernel[(triton.cdiv(len(offsets), BLOCK),)](bias, offsets, num_items, len(offsets), BLOCK)
     row_blocks, item_blocks = triton.cdiv(num_rows, rows), triton.cdiv(len(table), items)
-    items_a_part = items * _share(item_blocks, row_blocks, BUSY // 2)
+    items_a_part = items * _share(item_blocks, row_blocks, BUSY * 3 // 4)
     parts = triton.cdiv(num_items, items_a_part)
     highest, total = torch.empty(2, parts, num_rows, device=device)
     mean = torch.empty(parts, num_rows, dim, device=device)
     _rows_kernel[(row_blocks, parts)](
-        hidden, table, bias, highest, total, mean, num_rows, num_items, items_a_part,
+        hidden, table, offsets, highest, total, mean, num_rows, num_items, items_a_part,
         dim, dim_block, rows, items, num_stages=3 if dim_block <= 64 else 2,
     )  # fmt: skip
-    losses, log_shares = torch.empty(2, num_rows, device=device)
-    gradient = torch.empty_like(hidden)
-    _join_kernel[(num_rows,)](
+    losses, gradient = torch.empty(num_rows, device=device), torch.empty_like(hidden)
+    log_shares = torch.empty(items * triton.cdiv(num_rows, items), device=device)
+    _join_kernel[(len(log_shares),)](
         hidden, table, bias, targets, weights, highest, total, mean, losses, log_shares, gradient, num_rows, parts,
         dim, dim_block, num_warps=1,
     )  # fmt: skip
@@ -175,7 +198,7 @@ def loss_and_gradients(
     make = torch.empty if parts == 1 else torch.zeros
     of_table, of_bias = make(table.shape, device=device), make(num_items, device=device)
     _items_kernel[(item_blocks, parts)](
-        hidden, table, bias, log_shares, of_table, of_bias,
+        hidden, table, offsets, log_shares, of_table, of_bias,
         num_rows, num_items, rows_a_part, len(table), dim, dim_block, rows, items, parts > 1,
         num_stages=3 if dim_block <= 64 else 2,
     )  # fmt: skip
