@@ -286,6 +286,18 @@ def test_gradients_of_narrow_maps_are_summed_in_float32(
         assert_near(of_bias, above.float().sum(dim=0), dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), [(1, 3, 5), (300, 130, 24), (129, 64, 64)])
+def test_narrow_maps_are_mapped(
+    rows: int, outputs: int, inputs: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    from bert4rec.kernels.gpu.linear_triton import mapped
+
+    x, weight = (randoms(each, inputs, device=device, dtype=dtype, seed=each) for each in (rows, outputs))
+    bias = randoms(outputs, device=device, dtype=dtype)
+    assert_near(mapped(x, weight, bias), x.float() @ weight.float().T + bias.float(), dtype)
+
+
 def test_an_affine_map_and_its_gradients_are_those_of_float32(device: torch.device) -> None:
     x, weight, bias = (randoms(*shape, device=device) for shape in ((3, 50, 64), (40, 64), (40,)))
     above = randoms(3, 50, 40, device=device, seed=2)

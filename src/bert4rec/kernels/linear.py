@@ -86,10 +86,14 @@ class _Linear(torch.autograd.Function):
         narrow_weight: Tensor,
         narrow_bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
+        from bert4rec.kernels.gpu.linear_triton import is_faster, mapped
+
         ctx.save_for_backward(x, narrow_weight)
         ctx.has_bias = bias is not None
         ctx.set_materialize_grads(False)
-        return F.linear(x, narrow_weight, narrow_bias if ctx.has_bias else None), x
+        if narrow_bias is not None and is_faster(x, narrow_weight):
+            return mapped(x, narrow_weight, narrow_bias), x
+        return F.linear(x, narrow_weight, narrow_bias), x
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None, of_x: Tensor | None) -> tuple[Tensor | None, ...]:

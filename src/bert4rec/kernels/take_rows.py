@@ -26,4 +26,4 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (rows,) = ctx.saved_tensors
-        return gradient.new_zeros(ctx.num_rows, gradient.shape[1]).index_add_(0, rows, gradient), None
+        return gradient.new_zeros(ctx.num_rows, gradient.shape[1]).index_copy_(0, rows.long(), gradient), None

@@ -306,10 +306,12 @@ def forward(by_query: Sequence[Tensor], by_key: Sequence[Tensor], span: Span, dr
     inputs = query, key, value
     _, heads, channels = query.shape
     channel_block, rows, warps = _blocks(query, span)
-    _attend_forward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(span.max_queries, rows))](
+    # Queries stay in registers, keys pass by: many of the former and few of the latter at once are best.
+    queries, keys = rows * (1 + (span.max_queries > rows)), max(LEAST_ROWS, rows // 2)
+    _attend_forward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(span.max_queries, queries))](
         *inputs, out, log_sums, query_bits, key_bits, span.query_bounds, span.key_bounds, *map(_step, inputs),
         LOG2_E / channels**0.5, dropout,
-        heads, channels, channel_block, rows, rows, span.causal, dropout > 0, num_warps=warps, num_stages=2,
+        heads, channels, channel_block, queries, keys, span.causal, dropout > 0, num_warps=warps,
     )  # fmt: skip
 
 
@@ -324,5 +326,6 @@ def backward(by_query: Sequence[Tensor], by_key: Sequence[Tensor], span: Span, d
     _attend_backward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(longest, rows))](
         gradient, *inputs, means_, log_sums, query_bits, key_bits, *gradients, span.query_bounds, span.key_bounds,
         *map(_step, inputs), *map(_step, gradients), LOG2_E / channels**0.5, channels**-0.5, dropout,
-        heads, channels, channel_block, rows, max(16, rows // 2), span.causal, dropout > 0, num_warps=warps,
+        heads, channels, channel_block, rows, max(LEAST_ROWS, rows // 2), span.causal, dropout > 0,
+        num_warps=warps, num_stages=1,  # To read ahead takes registers, and with them programs that could run.
     )  # fmt: skip

@@ -16,6 +16,8 @@ from bert4rec.kernels.support import sums
 
 ROWS, WIDE = 64, 64
 """Rows and channels of the wide layer that a program takes at once."""
+MANY_ROWS = 132 * ROWS
+"""A block for each multiprocessor of a large GPU. Of fewer rows, more programs take half as many."""
 
 
 @triton.jit
@@ -173,11 +175,12 @@ def _maps_gradient_kernel(
     tl.atomic_add(at_back, of_back, mask=inside, sem="relaxed")
 
 
-def _sizes(x: Tensor, narrow: Tensor) -> tuple[int, int, int, int, int]:
-    """Channels and their block, channels of the wide layer, rows and wide channels that a program takes at once."""
+def _sizes(x: Tensor, narrow: Tensor) -> tuple[int, int, int, int]:
+    """Channels and their block, channels of the wide layer, rows that a program takes at once."""
     dim, width = narrow.shape
     assert x.shape[-1] == dim
-    return dim, max(16, triton.next_power_of_2(dim)), width, ROWS, WIDE
+    rows = ROWS if x.numel() // dim >= MANY_ROWS else ROWS // 2
+    return dim, max(16, triton.next_power_of_2(dim)), width, rows
 
 
 def forward(
@@ -193,10 +196,15 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """The output, and what came out of the second map without its bias. `maps` are two matrices, each with a bias."""
     widen, widen_bias, narrow, narrow_bias = maps
-    out, y, num_rows = torch.empty_like(x), torch.empty_like(x), x.numel() // x.shape[-1]
-    _feed_forward_kernel[(triton.cdiv(num_rows, ROWS),)](
+    out, y, num_rows, sizes = (
+        torch.empty_like(x),
+        torch.empty_like(x),
+        x.numel() // x.shape[-1],
+        _sizes(x, narrow),
+    )
+    _feed_forward_kernel[(triton.cdiv(num_rows, sizes[-1]),)](
         x, widen, widen_bias, narrow, narrow_bias, weight, bias, seed, y, out, num_rows, epsilon, dropout,
-        *_sizes(x, narrow), has_gate, dropout > 0, num_stages=2,
+        *sizes, WIDE, has_gate, dropout > 0, num_stages=2,
     )  # fmt: skip
     return out, y
 
@@ -220,15 +228,15 @@ def backward(
         sums(x.device, *each.shape) for each in (*maps, weight, weight)
     )
     sizes = _sizes(x, narrow)
-    _input_gradient_kernel[(triton.cdiv(num_rows, ROWS),)](
+    _input_gradient_kernel[(triton.cdiv(num_rows, sizes[-1]),)](
         gradient, x, y, widen, widen_bias, narrow, narrow_bias, weight, seed,
         x_gradient, y_gradient, of_narrow_bias, of_weight, of_bias, num_rows, epsilon, dropout,
-        *sizes, has_gate, dropout > 0, num_stages=2,
+        *sizes, WIDE // 2, has_gate, dropout > 0, num_stages=2,
     )  # fmt: skip
-    blocks, row_blocks = triton.cdiv(narrow.shape[1], WIDE), triton.cdiv(num_rows, ROWS)
-    rows_a_part = ROWS * triton.cdiv(row_blocks, max(1, BUSY // 2 // blocks))
+    blocks, row_blocks = triton.cdiv(narrow.shape[1], WIDE), triton.cdiv(num_rows, sizes[-1])
+    rows_a_part = sizes[-1] * triton.cdiv(row_blocks, max(1, BUSY // 2 // blocks))
     _maps_gradient_kernel[(blocks, triton.cdiv(num_rows, rows_a_part))](
         y_gradient, x, widen, widen_bias, narrow, of_widen, of_widen_bias, of_narrow, num_rows, rows_a_part,
-        *sizes, has_gate, num_stages=2,
+        *sizes, WIDE, has_gate,
     )  # fmt: skip
     return x_gradient, of_widen, of_widen_bias, of_narrow, of_narrow_bias, of_weight, of_bias

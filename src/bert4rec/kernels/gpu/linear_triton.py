@@ -11,8 +11,49 @@ from bert4rec.kernels.support import sums
 ROWS, COLUMNS = 32, 128
 OUTPUTS, INPUTS = 64, 128
 """Of a map, that one program takes."""
+MOST_MAPPED, MANY_ROWS = 64, 1 << 14
+"""Channels of a map that is computed here, and rows from which on it is."""
 MOST_INPUTS, MOST_WEIGHTS = 256, 1 << 14
 """Of a map that is narrow."""
+
+
+@Kernel
+def _map_kernel(
+    x, weight, bias, out, num_rows,
+    OUT: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    output, channel = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS), tl.arange(0, INPUTS)
+    read = tl.load(
+        x + row[:, None].to(tl.int64) * IN + channel[None, :],
+        mask=(row[:, None] < num_rows) & (channel[None, :] < IN), other=0.0,
+    )  # fmt: skip
+    matrix = tl.load(
+        weight + output[:, None] * IN + channel[None, :],
+        mask=(output[:, None] < OUT) & (channel[None, :] < IN), other=0.0,
+    )  # fmt: skip
+    offset = tl.load(bias + output, mask=output < OUT, other=0.0).to(tl.float32)
+    mapped = tl.dot(read, tl.trans(matrix), input_precision="ieee") + offset[None, :]
+    tl.store(
+        out + row[:, None].to(tl.int64) * OUT + output[None, :], mapped.to(out.dtype.element_ty),
+        mask=(row[:, None] < num_rows) & (output[None, :] < OUT),
+    )  # fmt: skip
+
+
+def is_faster(x: Tensor, weight: Tensor) -> bool:
+    """Whether `mapped` is: libraries clear memory first for maps of many rows to few channels, which takes longer."""
+    return weight.shape[1] <= MOST_MAPPED and x.numel() // x.shape[-1] >= MANY_ROWS
+
+
+def mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x [..., I] times weight [O, I] plus bias [O]."""
+    x, (outputs, inputs) = x.contiguous(), weight.shape
+    num_rows, input_block = x.numel() // inputs, max(16, triton.next_power_of_2(inputs))
+    out = x.new_empty(*x.shape[:-1], outputs)
+    _map_kernel[(triton.cdiv(num_rows, 2 * OUTPUTS), triton.cdiv(outputs, OUTPUTS))](
+        x, weight, bias, out, num_rows, outputs, inputs, 2 * OUTPUTS, OUTPUTS, input_block
+    )
+    return out
 
 
 @Kernel
