@@ -3,20 +3,35 @@
 from datetime import timedelta
 from threading import Thread
 
+import pytest
 from torch._C._distributed_c10d import HashStore
 
+from bert4rec.distributed.divided_task import DividedTask
 from bert4rec.distributed.meeting import meet
+from bert4rec.errors import UsageError
 from bert4rec.training.device import place
 from bert4rec.training.memory import what_fits
 from bert4rec.training.plan import Plan
 from tests.conftest import MakeDataset
 from tests.distributed.processes import torchrun
-from tests.training.tiny import random_histories, tiny_config
+from tests.training.tiny import make_task, random_histories, tiny_config
 
 
 def test_three_processes_have_the_loss_and_the_gradients_of_one() -> None:
     done = torchrun(3, "-m", "tests.distributed.check_softmax")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [("sasrec", ["objective.loss=binary"]), ("gru4rec+", ["objective.loss=cross-entropy"])],
+)
+def test_what_is_no_softmax_over_one_table_is_refused(
+    make_dataset: MakeDataset, model: str, settings: list[str]
+) -> None:
+    task = make_task(make_dataset(random_histories()), tiny_config(*settings, model=model), model)
+    with pytest.raises(UsageError, match=r"sasrec with objective\.loss=cross-entropy\. Train it without"):
+        DividedTask(task, rank=0, ranks=2)
 
 
 def test_several_processes_are_not_told_what_would_fit_one(make_dataset: MakeDataset) -> None:

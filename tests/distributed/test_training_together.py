@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.filters import Filters
@@ -20,7 +21,14 @@ from tests.training.tiny import random_histories
 
 MODELS = ("bert4rec", "bert4rec+", "sasrec")
 NO_DROPOUT = {f"model.{part}_dropout": 0.0 for part in ("embedding", "hidden", "attention")}
-INTERRUPTED: dict[str, Any] = {"name": "resumed", "model": "bert4rec", "settings": NO_DROPOUT}
+CLIPPED = {**NO_DROPOUT, "training.clip_norm": 0.01}
+"""Shorter than gradients are."""
+SOFTMAXES: dict[str, dict[str, Any]] = {"exact": CLIPPED, "sampled": {**CLIPPED, "objective.negatives": 3}}
+"""With so few negatives there are ranks that have none, and rows that a step does not use."""
+INTERRUPTED: list[dict[str, Any]] = [
+    {"name": f"resumed-{softmax}", "model": "bert4rec", "settings": settings}
+    for softmax, settings in SOFTMAXES.items()
+]
 """By four processes until step 3, by two until step 6, by one to the end."""
 DIVERGING: list[dict[str, Any]] = [
     {"name": f"diverged-{seed}", "model": "sasrec", "settings": NO_DROPOUT, "seed": seed, "diverge": ranks}
@@ -43,16 +51,20 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert dataset.path
 
     def trainings(ranks: int) -> list[dict[str, Any]]:
-        return [{"name": f"{model}-{ranks}", "model": model, "settings": NO_DROPOUT} for model in MODELS]
+        return [
+            {"name": f"{model}-{softmax}-{ranks}", "model": model, "settings": settings}
+            for model in MODELS
+            for softmax, settings in SOFTMAXES.items()
+        ]
 
     for ranks, stop_at in ((4, 3), (2, 6)):
-        others = [{**INTERRUPTED, "stop_at": stop_at}, *(DIVERGING if ranks == 2 else [])]
+        others = [{**job, "stop_at": stop_at} for job in INTERRUPTED] + (DIVERGING if ranks == 2 else [])
         train_together(ranks, folder, dataset.path, *trainings(ranks), *others, dtype="float64")
     torch.set_default_dtype(torch.float64)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(ROWS_PER_BATCH, "cpu", FEW_USERS)
-            for job in (*trainings(1), INTERRUPTED):
+            for job in (*trainings(1), *INTERRUPTED):
                 work(dataset, folder, None, **job)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -60,12 +72,14 @@ def folder(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """The losses to 1e-5, the value of every validation, and the rank of every target."""
+    """The losses to 1e-5, the value of every validation, the rank of every target, and the weights."""
     for mine, theirs in zip(*(marks_of(folder) for folder in (one, other)), strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], abs=1e-5)
         assert mine.get("value") == theirs.get("value")
     for ranks in (*one.glob("ranks-*.npy"), *other.glob("ranks-*.npy")):
         np.testing.assert_array_equal(np.load(one / ranks.name), np.load(other / ranks.name))
+    for name in ("selection.safetensors", "model.safetensors"):
+        torch.testing.assert_close(load_file(one / name), load_file(other / name), rtol=0, atol=1e-9)
 
 
 def marks_of(folder: Path) -> list[dict[str, Any]]:
@@ -73,13 +87,17 @@ def marks_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("softmax", SOFTMAXES)
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_several_processes_reach_the_losses_and_ranks_of_one(folder: Path, model: str, ranks: int) -> None:
-    assert_same(folder / f"{model}-1", folder / f"{model}-{ranks}")
+def test_several_processes_reach_the_losses_and_ranks_of_one(
+    folder: Path, model: str, softmax: str, ranks: int
+) -> None:
+    assert_same(folder / f"{model}-{softmax}-1", folder / f"{model}-{softmax}-{ranks}")
 
 
-def test_a_checkpoint_of_four_resumes_on_two_and_on_one(folder: Path) -> None:
-    assert_same(folder / "bert4rec-1", folder / "resumed")
+@pytest.mark.parametrize("softmax", SOFTMAXES)
+def test_a_checkpoint_of_four_resumes_on_two_and_on_one(folder: Path, softmax: str) -> None:
+    assert_same(folder / f"bert4rec-{softmax}-1", folder / f"resumed-{softmax}")
 
 
 @pytest.mark.parametrize("job", DIVERGING, ids=lambda job: f"of ranks {job['diverge']}")
@@ -92,7 +110,7 @@ def test_scores_that_are_no_numbers_halve_the_learning_rate_whoever_finds_them(
 
 
 def test_the_folder_in_the_end_is_the_ordinary_one(folder: Path, dataset: Dataset) -> None:
-    alone, together = (Run.open(folder / f"bert4rec+-{ranks}") for ranks in (1, 4))
+    alone, together = (Run.open(folder / f"bert4rec+-exact-{ranks}") for ranks in (1, 4))
     together.verify()
     names = [sorted(path.name for path in run.path.iterdir()) for run in (alone, together)]
     assert names[0] == names[1]

@@ -89,6 +89,16 @@ def test_rows_that_are_not_used_keep_every_bit_and_do_not_decay() -> None:
                 assert new == old + 1 == 2, "steps are counted for all rows together"
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_step_that_uses_no_rows_is_counted_for_them(fixed: bool) -> None:
+    """One of several processes may have none of the items of a step."""
+    model = Tables()
+    optimizer, before = optimizer_of(model), model.table.detach().clone()
+    step_with(model, optimizer, [], fixed=fixed)
+    assert torch.equal(model.table, before)
+    assert optimizer.state[model.table]["step"] == 1
+
+
 def test_the_gradients_of_a_row_that_is_used_twice_are_summed() -> None:
     twice, once = Tables(), Tables()
     weights = torch.arange(1.0, DIM + 1)

@@ -40,15 +40,15 @@ def sampled_loss(
 ) -> Tensor:
     """As the tasks compute it, with the whole table."""
     places = torch.searchsorted(negatives, targets).clamp(max=len(negatives) - 1)
+    repeats = torch.cat([torch.tensor([False]), negatives[1:] == negatives[:-1]])
     return sampled_cross_entropy(
         hidden,
         table,
         targets,
         negatives,
         bias[targets - 1],
-        bias[negatives - 1] - log_chances[negatives - 1],
+        (bias[negatives - 1] - log_chances[negatives - 1]).masked_fill(repeats, -torch.inf),
         torch.full((len(hidden),), 1 / len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32)),
-        repeats=torch.cat([torch.tensor([False]), negatives[1:] == negatives[:-1]]),
         hits=torch.where(negatives[places] == targets, places, len(negatives)),
     )
 
@@ -142,11 +142,12 @@ def test_the_form_for_compilers_is_the_same(dtype: torch.dtype) -> None:
     weights = torch.linspace(0, 1, ROWS, dtype=torch.promote_types(dtype, torch.float32))
 
     places = leaves[0], table, targets, negatives
-    ours = sampled_cross_entropy(
-        *places, bias[targets - 1], bias[negatives - 1], weights, repeats=is_repeat, hits=hits
-    )
-    offsets = bias[negatives - 1].masked_fill(is_repeat, -torch.inf)
-    plain = _plain(*places, bias[targets - 1], offsets, weights, hits)
+
+    def biases() -> tuple[Tensor, Tensor]:
+        return bias[targets - 1], bias[negatives - 1].masked_fill(is_repeat, -torch.inf)
+
+    ours = sampled_cross_entropy(*places, *biases(), weights, hits=hits)
+    plain = _plain(*places, *biases(), weights, hits)
     close = 0.03 if dtype == torch.bfloat16 else 1e-9
     torch.testing.assert_close(ours, plain.to(ours.dtype), rtol=close, atol=close)
     for found, expected in zip(gradients(ours, leaves), gradients(plain, leaves), strict=True):

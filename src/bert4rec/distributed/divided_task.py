@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from bert4rec.data.dataset import PADDING
 from bert4rec.distributed.collectives import exchanged, summed
-from bert4rec.distributed.divided_softmax import AskedRows, divided_cross_entropy
+from bert4rec.distributed.divided_sampled_softmax import UsedItems
+from bert4rec.distributed.divided_softmax import AllItems, AskedRows
 from bert4rec.distributed.item_shards import ItemShards
 from bert4rec.errors import UsageError
 from bert4rec.kernels.adamw import gradient_norm
@@ -25,7 +26,7 @@ from bert4rec.tasks.task import SoftmaxTask, Task
 
 
 @dataclass(frozen=True)
-class _Fetch:
+class _Route:
     """Which rows of the item table go where in a step."""
 
     places: Tensor
@@ -34,8 +35,8 @@ class _Fetch:
     """How many go to each rank."""
     received: list[int]
     """How many come from each."""
-    lent: nn.Parameter
-    """What has come."""
+    numbers: Tensor
+    """Of this rank's tokens, among the rows that come."""
 
 
 class DividedTask:
@@ -43,54 +44,60 @@ class DividedTask:
 
     def __init__(self, task: Task, rank: int, ranks: int) -> None:
         model = task.model
-        if (
-            not isinstance(task, SoftmaxTask)
-            or not task.has_exact_softmax
-            or not isinstance(model, TiedEncoder)
-        ):
+        if not isinstance(task, SoftmaxTask) or not task.has_softmax or not isinstance(model, TiedEncoder):
             raise UsageError(
-                f"{type(model).__name__} with these settings cannot be trained by several processes: that takes the "
-                "exact softmax over one table of items, so bert4rec+, bert4rec or sasrec with "
-                "objective.loss=cross-entropy, and objective.negatives=0. Train it without torchrun."
+                f"{type(model).__name__} with these settings cannot be trained by several processes: that takes a "
+                "softmax over one table of items, so bert4rec+, bert4rec or sasrec with objective.loss=cross-entropy. "
+                "Train it without torchrun."
             )
         if model.num_items < ranks:
             raise UsageError(
                 f"There are {ranks} processes but only {model.num_items} items. Start fewer processes."
             )
         self._task, self.model, self._rank, self._ranks = task, model, rank, ranks
+        self._softmax = task.sampled
         self.width, self.block = task.width, task.block
         self.shards = ItemShards(model, rank, ranks)
-        self._dense = [each for name, each in model.named_parameters() if not self._is_shard(each)]
-        self._fetched: _Fetch | None = None
+        of_items = set(self.shards.parameters)
+        self._dense = [each for each in model.parameters() if each not in of_items]
+        self._step: tuple[_Route, AllItems | UsedItems, nn.Parameter] | None = None
+        """Of the last loss: which rows went where, the items they came from, and what came here."""
 
     def loss(self, batch: Tensor) -> Tensor:
         """The mean loss of the whole batch. Going back from it gives this rank's part of the gradients."""
         parts = self._task.parts(batch)
         owners = [_Owners.of(part, self._ranks) for _, part in parts]
-        fetch, numbers = self._fetch([part.tokens for _, part in parts], [each.tokens for each in owners])
-        own = [_taken(part, each, self._rank) for (_, part), each in zip(parts, owners, strict=True)]
         dtype = self._task.dtype or self.shards.table.dtype
-        queries = fetch.lent.new_empty(0, self.shards.table.shape[1], dtype=dtype)
-        if len(numbers):
-            positions = torch.cat([each.positions for each in own])
-            hidden = self.model.encode(numbers, positions, joined_layout(own), self._task.dtype)
-            queries = self.model.project(hidden)
         weights = torch.cat([weight * shares(part.targets, dtype) for weight, part in parts])
         targets = torch.cat([part.targets for _, part in parts])
         asked = AskedRows.sort(targets, weights, torch.cat([each.rows for each in owners]), self._ranks)
-        self._fetched = fetch
-        return divided_cross_entropy(queries, self.shards, asked)
+        route = self._route([part.tokens for _, part in parts], [each.tokens for each in owners])
+        items = self._items(asked, route.places, parts[0][1].negatives)
+        fetched = exchanged(items.table.detach()[items.sent], route.sent, route.received)
+        self._step = route, items, self.shards.lend(fetched)
+        queries = fetched.new_empty(0, fetched.shape[1], dtype=dtype)
+        if len(route.numbers):
+            own = [_taken(part, each, self._rank) for (_, part), each in zip(parts, owners, strict=True)]
+            positions = torch.cat([each.positions for each in own])
+            hidden = self.model.encode(route.numbers, positions, joined_layout(own), self._task.dtype)
+            queries = self.model.project(hidden)
+        return items.loss(queries)
+
+    def _items(self, asked: AskedRows, sent: Tensor, negatives: Tensor) -> AllItems | UsedItems:
+        """What a step uses of this rank's items."""
+        if self._softmax is None:
+            return AllItems(self.shards, asked, sent)
+        return UsedItems.lend(self.shards, asked, sent, negatives, self._softmax)
 
     def share_gradients(self) -> None:
         """After going back: gradients of fetched rows go to their owners, all others are summed over ranks."""
-        fetch = self._fetched
-        assert fetch is not None, "there was no loss"
+        assert self._step is not None, "there was no loss"
+        (route, items, fetched), self._step = self._step, None
         self.shards.divide()
-        of_lent = fetch.lent.grad if fetch.lent.grad is not None else torch.zeros_like(fetch.lent)
-        incoming = exchanged(of_lent, fetch.received, fetch.sent)
-        assert self.shards.table.grad is not None, "the softmax has a gradient for all items"
-        self.shards.table.grad.index_add_(0, fetch.places, incoming)
-        self._fetched = None
+        of_fetched = fetched.grad if fetched.grad is not None else torch.zeros_like(fetched)
+        incoming = exchanged(of_fetched, route.received, route.sent)
+        assert items.table.grad is not None, "the softmax has a gradient for all that it uses"
+        items.table.grad.index_add_(0, items.sent, incoming)
         # One buffer: many small messages would take longer than the numbers.
         flat = torch.cat(
             [
@@ -104,15 +111,14 @@ class DividedTask:
 
     def norm(self, learned: list[Tensor]) -> Tensor:
         """How long the gradients of these parameters are, over the items of all ranks."""
-        of_items = gradient_norm([each for each in learned if self._is_shard(each)]) ** 2
-        dense = gradient_norm([each for each in learned if not self._is_shard(each)])
-        return (dense**2 + summed(of_items)).sqrt()
+        # What is not dense is the rows of items, all of a rank's or those that it lent.
+        dense = set(self._dense)
+        of_items = gradient_norm([each for each in learned if each not in dense]) ** 2
+        of_dense = gradient_norm([each for each in learned if each in dense])
+        return (of_dense**2 + summed(of_items)).sqrt()
 
-    def _is_shard(self, parameter: Tensor) -> bool:
-        return any(parameter is each for each in self.shards.parameters)
-
-    def _fetch(self, tokens: list[Tensor], owners: list[Tensor]) -> tuple[_Fetch, Tensor]:
-        """Lend the model the rows of this rank's tokens, and number these by where their rows stand."""
+    def _route(self, tokens: list[Tensor], owners: list[Tensor]) -> _Route:
+        """How the rows of all tokens come to the ranks that have these."""
         token, owner, rows = torch.cat(tokens).long(), torch.cat(owners), self.model.num_items + 2
         # Sorted by where they come from; and what is to be sent, by where it goes to.
         wanted, numbers = torch.unique(
@@ -124,8 +130,7 @@ class DividedTask:
         sent, received = (
             torch.bincount(each // rows, minlength=self._ranks).tolist() for each in (asked_here, wanted)
         )
-        lent = exchanged(self.shards.table.detach()[places], sent, received)
-        return _Fetch(places, sent, received, self.shards.lend(lent)), numbers
+        return _Route(places, sent, received, numbers)
 
 
 def _pair(rank: Tensor, token: Tensor, rows: int) -> Tensor:

@@ -41,7 +41,8 @@ class LentRows(NamedTuple):
 def distinct(numbers: Tensor, *, fixed: bool) -> Distinct:
     """Each of the numbers [N] once. With a `fixed` shape there is room for N of them, else for as many as there are."""
     ordered, order = numbers.long().sort()
-    is_new = F.pad(ordered[1:] != ordered[:-1], (1, 0), value=True)
+    # Cut, because there may be no numbers at all.
+    is_new = F.pad(ordered[1:] != ordered[:-1], (1, 0), value=True)[: len(ordered)]
     count = is_new.sum()
     size = len(numbers) if fixed else int(count)
     first = size - count

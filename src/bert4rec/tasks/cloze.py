@@ -38,11 +38,11 @@ class ClozeTask:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
         cloze = inputs.objective(Cloze)
-        self._sampled = softmax_for(inputs, cloze.negatives)
-        self._batches = masked_batches(inputs, cloze, model.max_length, self._sampled)
+        self.sampled = softmax_for(inputs, cloze.negatives)
+        self._batches = masked_batches(inputs, cloze, model.max_length, self.sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
-        self.has_exact_softmax = self._sampled is None
+        self.has_softmax = True
 
     @staticmethod
     def check(model: SequentialModel) -> None:
@@ -54,9 +54,9 @@ class ClozeTask:
 
     def loss(self, batch: Tensor) -> Tensor:
         read = self._batches.shape.read_alive(batch)
-        if self._sampled:
+        if self.sampled:
             asked = read.tokens, read.positions, read.layout
-            return self._sampled.loss(self.model, *asked, read.targets, read.negatives, dtype=self.dtype)
+            return self.sampled.loss(self.model, *asked, read.targets, read.negatives, dtype=self.dtype)
         return cloze_loss(self.model, read, self.dtype)
 
 

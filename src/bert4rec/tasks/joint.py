@@ -36,8 +36,8 @@ class JointTask:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype, joint = model, inputs.dtype, inputs.objective(Joint)
         # Both halves are compared with the negatives of the first.
-        self._sampled = softmax_for(inputs, joint.negatives)
-        self._halves = [masked_batches(inputs, joint.cloze, model.max_length, self._sampled)]
+        self.sampled = softmax_for(inputs, joint.negatives)
+        self._halves = [masked_batches(inputs, joint.cloze, model.max_length, self.sampled)]
         self._weights = [1.0]
         if joint.next_item_weight:
             # One item less, because [mask] needs a place: so both questions are about the same items.
@@ -49,7 +49,7 @@ class JointTask:
         self._widths = [half.shape.width for half in self._halves]
         self._blocks: list[Block] = [(0, torch.empty(0)) for _ in self._halves]
         self.width = sum(self._widths)
-        self.has_exact_softmax = self._sampled is None
+        self.has_softmax = True
 
     @staticmethod
     def check(model: SequentialModel) -> None:
@@ -81,9 +81,9 @@ class JointTask:
         targets = torch.cat([half.targets for half in halves])
         dtype = self.dtype or self.model.item_vectors()[0].dtype
         weights = torch.cat([weight * shares(half.targets, dtype) for weight, half in parts])
-        if self._sampled:
+        if self.sampled:
             asked, negatives = (tokens, positions, layout), halves[0].negatives
-            return self._sampled.loss(
+            return self.sampled.loss(
                 self.model, *asked, targets, negatives, weights=weights, dtype=self.dtype
             )
         queries = self.model.project(self.model.encode(tokens, positions, layout, self.dtype))

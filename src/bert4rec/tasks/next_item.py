@@ -40,11 +40,11 @@ class NextItemTask:
         assert isinstance(model, SequenceEncoder)
         self.model, self.dtype = model, inputs.dtype
         self.objective = inputs.objective(NextItemSettings)
-        self._sampled = softmax_for(inputs, self.objective.softmax_negatives)
-        self._batches = followed_batches(inputs, self.objective, model.max_length, self._sampled)
+        self.sampled = softmax_for(inputs, self.objective.softmax_negatives)
+        self._batches = followed_batches(inputs, self.objective, model.max_length, self.sampled)
         self.width = self._batches.shape.width
         self.block = self._batches.block
-        self.has_exact_softmax = self.objective.loss == "cross-entropy" and self._sampled is None
+        self.has_softmax = self.objective.loss == "cross-entropy"
 
     @staticmethod
     def check(model: SequentialModel) -> None:
@@ -56,9 +56,9 @@ class NextItemTask:
 
     def loss(self, batch: Tensor) -> Tensor:
         read, model = self._batches.shape.read_alive(batch), self.model
-        if self._sampled:
+        if self.sampled:
             asked = read.tokens, read.positions, read.layout
-            return self._sampled.loss(model, *asked, read.targets, read.negatives, dtype=self.dtype)
+            return self.sampled.loss(model, *asked, read.targets, read.negatives, dtype=self.dtype)
         hidden = model.project(model.encode(read.tokens, read.positions, read.layout, self.dtype))
         output = hidden, *model.item_vectors(), read.targets
         if self.objective.loss == "cross-entropy":

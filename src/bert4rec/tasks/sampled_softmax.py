@@ -11,6 +11,7 @@ Of the item table, only the rows of tokens, targets and negatives are touched: s
 Shapes: R rows, N negatives, C columns of logits, D numbers in a vector.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from bert4rec.tasks.task import TaskInputs
 
 EXPONENT, EVEN_SHARE = 1.0, 0.5
 """Negatives are drawn by popularity to this power, and in this share evenly."""
+Turn = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""As `losses.softmax_gradient_`: turns logits into their gradient, and returns the losses of rows."""
 
 
 class SampledSoftmax:
@@ -59,8 +62,7 @@ class SampledSoftmax:
         dtype: torch.dtype | None = None,
     ) -> Tensor:
         """The loss of predicting the targets [R] at the tokens that the layout wants: weighted, or else their mean."""
-        counted, targets = targets, torch.where(targets == PADDING, negatives[:1], targets)
-        # So a filler row, which has no weight, has an item, and one that is used anyway.
+        counted, targets = targets, filled(targets, negatives)
         candidates = torch.cat([targets, negatives])
         table, bias = model.item_vectors()
         if isinstance(model, TiedEncoder) and is_eager():
@@ -74,7 +76,7 @@ class SampledSoftmax:
             biases = bias[candidates - 1]
         weights = shares(counted, queries.dtype) if weights is None else weights
         sizes = [len(targets), len(negatives)]
-        own_bias, offsets = biases.split(sizes)
+        own_bias, biases = biases.split(sizes)
         own_places, other_places = places.split(sizes)
         return sampled_cross_entropy(
             queries,
@@ -82,11 +84,15 @@ class SampledSoftmax:
             own_places,
             other_places,
             own_bias,
-            offsets - self._log_chances[negatives - 1],
+            self.offsets(negatives, biases),
             weights,
-            repeats=negatives == F.pad(negatives, (1, 0))[:-1],
-            hits=_where_among(negatives, targets),
+            hits=where_among(negatives, targets),
         )
+
+    def offsets(self, negatives: Tensor, biases: Tensor) -> Tensor:
+        """[N] what is added to the products with negatives, which rise: -inf for repeats, which never count."""
+        repeats = negatives == F.pad(negatives, (1, 0))[:-1]
+        return (biases - self._log_chances[negatives - 1]).masked_fill(repeats, -torch.inf)
 
 
 def softmax_for(inputs: TaskInputs, negatives: int) -> SampledSoftmax | None:
@@ -94,10 +100,15 @@ def softmax_for(inputs: TaskInputs, negatives: int) -> SampledSoftmax | None:
     return SampledSoftmax(inputs, negatives) if 0 < negatives < inputs.dataset.num_items else None
 
 
-def _where_among(rising: Tensor, numbers: Tensor) -> Tensor:
-    """The first place of each number among others that rise; the place behind all, where it is not there."""
-    places = torch.searchsorted(rising.contiguous(), numbers.contiguous()).clamp(max=len(rising) - 1)
-    return torch.where(rising[places] == numbers, places, len(rising))
+def filled(targets: Tensor, negatives: Tensor) -> Tensor:
+    """The targets, so that a filler row, which has no weight, has an item too, and one that is used anyway."""
+    return torch.where(targets == PADDING, negatives[:1], targets)
+
+
+def where_among(rising: Tensor, items: Tensor) -> Tensor:
+    """The first place of each item among others that rise; the place behind all, where it is not there."""
+    places = torch.searchsorted(rising.contiguous(), items.contiguous())
+    return torch.where(F.pad(rising, (0, 1))[places] == items, places, len(rising))
 
 
 def sampled_cross_entropy(
@@ -109,16 +120,14 @@ def sampled_cross_entropy(
     offsets: Tensor,
     weights: Tensor,
     *,
-    repeats: Tensor,
     hits: Tensor,
 ) -> Tensor:
     """Sum over the rows of -log of the target's share of exp(logits), times the weights.
 
     hidden [R, D]; targets [R] and negatives [N] are rows of the table [K, D]. Logits are products of `hidden` with
-    these, plus `own_bias` [R] or `offsets` [N]. Negatives that are `repeats` [N] never count, and in each row the one
-    at `hits` [R] does not either. Logits are computed in the dtype of `hidden`, all sums in float32 at least.
+    these, plus `own_bias` [R] or `offsets` [N]. In each row the negative at `hits` [R] does not count. Logits are
+    computed in the dtype of `hidden`, all sums in float32 at least.
     """
-    offsets = offsets.masked_fill(repeats, -torch.inf)
     if not is_eager():
         return _plain(hidden, table, targets, negatives, own_bias, offsets, weights, hits)
     given = hidden, table, own_bias, offsets, targets, negatives, weights, hits
@@ -144,7 +153,7 @@ def _plain(
     return ((logits.logsumexp(dim=1) - logits[:, 0]) * weights).sum()
 
 
-def _loss_and_gradients(
+def loss_and_gradients(
     hidden: Tensor,
     table: Tensor,
     own_bias: Tensor,
@@ -153,10 +162,14 @@ def _loss_and_gradients(
     negatives: Tensor,
     weights: Tensor,
     hits: Tensor,
+    *,
+    chunk: int | None = None,
+    turn_: Turn = softmax_gradient_where_it_is,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The loss, and its gradients for `hidden`, table, `own_bias` and `offsets`; for a chunk of rows at a time.
 
-    Columns of logits are the negatives, the target, one that never counts and what a GPU wants for alignment.
+    Columns of logits are the negatives, the target, one that never counts and what a GPU wants for alignment. The
+    gradient of `hidden` is in float32 at least.
     """
     (num_rows, dim), count = hidden.shape, len(negatives)
     multiple = 8 if is_on_gpu(hidden) else 1
@@ -173,16 +186,16 @@ def _loss_and_gradients(
     hits = torch.where(hits < count, hits, count + 1)
 
     losses, of_own = torch.empty_like(weights), torch.empty_like(weights)
-    of_hidden = torch.empty_like(hidden)
+    of_hidden = torch.empty_like(own_vectors)
     of_vectors = None
-    chunk = -(-num_rows // -(-num_rows * num_columns // MAX_LOGITS[hidden.device.type]))
+    chunk = chunk or -(-num_rows // -(-num_rows * num_columns // MAX_LOGITS[hidden.device.type]))
     buffer = hidden.new_empty(chunk, num_columns)
     for start in range(0, num_rows, chunk):
         rows = slice(start, start + chunk)
         logits = torch.addmm(offset, hidden[rows], vectors.T, out=buffer[: len(hidden[rows])])
         logits[:, count] = own_logits[rows]
         logits.scatter_(1, hits[rows, None], -torch.inf)
-        losses[rows] = softmax_gradient_where_it_is(logits, column[rows], weights[rows])
+        losses[rows] = turn_(logits, column[rows], weights[rows])
         of_own[rows] = logits[:, count]
         of_hidden[rows] = add_product(None, logits, vectors) + of_own[rows, None] * own_vectors[rows]
         of_vectors = add_product(of_vectors, logits.T, extended[rows])
@@ -196,9 +209,9 @@ def _loss_and_gradients(
 class _SampledCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, *others: Tensor) -> Tensor:
-        loss, *gradients = _loss_and_gradients(hidden, table, *others)
+        loss, of_hidden, *gradients = loss_and_gradients(hidden, table, *others)
         ctx.table = table
-        ctx.save_for_backward(*gradients)
+        ctx.save_for_backward(of_hidden.to(hidden.dtype), *gradients)
         return loss
 
     @staticmethod

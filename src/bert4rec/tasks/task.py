@@ -6,7 +6,7 @@ users and items (`pairs`), and plain counting, which is here.
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from bert4rec.models.model import SequenceEncoder, SequentialModel
 from bert4rec.settings.objectives import ObjectiveSettings, RunConfig
 from bert4rec.tasks.batches import PackedBatch
 from bert4rec.tasks.excerpts import MappedSequences, Sequences
+
+if TYPE_CHECKING:
+    from bert4rec.tasks.sampled_softmax import SampledSoftmax
 
 Settings = TypeVar("Settings", bound=ObjectiveSettings)
 SHARE_OF_CARD = 1 / 8
@@ -108,15 +111,20 @@ class Task(Protocol):
 
 @runtime_checkable
 class SoftmaxTask(Task, Protocol):
-    """A task whose loss is a softmax over all items at the wanted rows of packed batches: it can be divided."""
+    """A task whose loss is a softmax over items at the wanted rows of packed batches: it can be divided."""
 
     dtype: torch.dtype | None
     """Of activations; None is that of the weights."""
-    has_exact_softmax: bool
+    has_softmax: bool
     """Whether that is so with these settings."""
+    sampled: "SampledSoftmax | None"
+    """None where it is over all items."""
 
     def parts(self, batch: Tensor) -> list[tuple[float, PackedBatch]]:
-        """What a batch consists of, and how much the mean loss of each part counts."""
+        """What a batch consists of, and how much the mean loss of each part counts.
+
+        The negatives of a sampled softmax are those of the first part.
+        """
         ...
 
 

@@ -18,6 +18,8 @@ LOG2_E = 1.4426950408889634
 BLOCK = 512
 LEAST_ROWS = 16
 """Of a tile: with fewer there is no product of matrices."""
+MOST_DOUBLED = 64
+"""Channels of a head of which registers hold twice as many queries."""
 LOWEST = tl.constexpr(-1e30)
 """A finite start: with -inf, -inf minus -inf would be no number."""
 
@@ -307,7 +309,9 @@ def forward(by_query: Sequence[Tensor], by_key: Sequence[Tensor], span: Span, dr
     _, heads, channels = query.shape
     channel_block, rows, warps = _blocks(query, span)
     # Queries stay in registers, keys pass by: many of the former and few of the latter at once are best.
-    queries, keys = rows * (1 + (span.max_queries > rows)), max(LEAST_ROWS, rows // 2)
+    queries, keys = rows, max(LEAST_ROWS, rows // 2)
+    if channel_block <= MOST_DOUBLED and span.max_queries > rows:
+        queries *= 2
     _attend_forward_kernel[(heads * (len(span.query_bounds) - 1), triton.cdiv(span.max_queries, queries))](
         *inputs, out, log_sums, query_bits, key_bits, span.query_bounds, span.key_bounds, *map(_step, inputs),
         LOG2_E / channels**0.5, dropout,

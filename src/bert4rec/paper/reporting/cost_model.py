@@ -45,16 +45,14 @@ class Job:
         return 6.0 * self.samples * (encoder + self.targets * self.dim * against)
 
     def exchanged(self, gpus: int) -> float:
-        """Bytes that one GPU sends in a step: rows of items, targets' hidden states, gradients of what is not split."""
+        """Bytes that one GPU sends in a step: rows of items, targets' hidden states, gradients of what is not split.
+
+        Targets and negatives are scored where their rows are, with either softmax.
+        """
         others = (gpus - 1) / gpus
-        rows = self.samples * self.tokens
-        if self.negatives is not None:
-            rows += self.samples * self.targets + self.negatives
-        fetched = 2 * rows * self.dim * others  # there, and the gradients back
+        fetched = 2 * self.samples * self.tokens * self.dim * others  # there, and the gradients back
         summed = 2 * self.dense * others
-        gathered = 0.0
-        if self.negatives is None:
-            gathered = 2 * (gpus - 1) * self.samples * self.targets * self.dim
+        gathered = 2 * (gpus - 1) * self.samples * self.targets * self.dim
         return FLOAT * (fetched + summed + gathered)
 
     def table_bytes(self, gpus: int) -> float:
