@@ -27,11 +27,11 @@ from bert4rec.kernels.support import (
     training_step,
 )
 from bert4rec.settings.objectives import TrainingConfig
+from bert4rec.tasks.ready_steps import ReadySteps
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import State, load_tensors, save_tensors
 from bert4rec.training.clock import Clock
 from bert4rec.training.optimizer import make_optimizer, schedule
-from bert4rec.training.ready_steps import ReadySteps
 
 STEPS_BEFORE_CAPTURE = 3
 """Steps run one by one before a CUDA graph is recorded, so that libraries have set themselves up."""

@@ -31,7 +31,7 @@ class ReadySteps:
         self._first, self._count = first, min(len(batches), len(self._rows))
         rows = self._rows[: self._count]
         rows[:, self._batches] = batches[: self._count]
-        rows[:, self._rates] = rates[: self._count, None].view(torch.int32)
+        rows[:, self._rates] = rates[: self._count, None].float().view(torch.int32)
         rows[:, self._seeds] = seeds[: self._count].flatten(1)
         self._number.zero_()
 
