@@ -12,7 +12,7 @@ test: $(READY)            ## every test
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 test-gpu: $(READY)        ## kernels and training on a GPU; skipped where there is none
-	BERT4REC_GPU_LOG=results/gpu-tests.txt $(BIN)/pytest -m gpu -n 8 tests/gpu
+	BERT4REC_GPU_LOG=results/gpu-tests.txt OMP_NUM_THREADS=2 $(BIN)/pytest -m gpu -n 16 tests/gpu
 
 check: $(READY)           ## format, lint and types
 	$(BIN)/ruff format --check

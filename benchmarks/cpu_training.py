@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table
 
 import bert4rec
-from bert4rec.machine import processor_name
 
 TURNS, STEPS = 5, 30
 HERE = Path(bert4rec.__file__).parents[1]
@@ -60,6 +59,8 @@ def main() -> None:
 
 def as_line(given: argparse.Namespace, seconds: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
     """Milliseconds of the parts and, beside another version, how many times as fast each is."""
+    from bert4rec.machine import processor_name  # Which other versions, in their own processes, may not have.
+
     middle = {
         name: {part: round(1000 * median(found[part]), 3) for part in PARTS}
         for name, found in seconds.items()

@@ -322,11 +322,17 @@ def pack(
     lengths = _fill(samples.length * fits, shape.tokens, shape.max_length, shape.dead)
     num_targets = _fill(samples.num_targets * fits, shape.rows, shape.max_rows, shape.dead)
     bounds, row_bounds = (F.pad(sizes.cumsum(1), (1, 0)) for sizes in (lengths, num_targets))
-
-    numbers = torch.arange(lengths.numel(), device=lengths.device)
+    # Of each token there are many numbers, and they are what a GPU's memory holds most of.
+    lengths, num_targets, bounds, row_bounds = (
+        each.int() for each in (lengths, num_targets, bounds, row_bounds)
+    )
+    numbers = torch.arange(lengths.numel(), dtype=torch.int32, device=lengths.device)
     sequence = torch.repeat_interleave(numbers, lengths.flatten(), output_size=len(lengths) * shape.tokens)
     sequence = sequence.view(len(lengths), shape.tokens)
-    offset = torch.arange(shape.tokens, device=lengths.device) - bounds[:, :-1].flatten()[sequence]
+    offset = (
+        torch.arange(shape.tokens, dtype=torch.int32, device=lengths.device)
+        - bounds[:, :-1].flatten()[sequence]
+    )
     is_alive = sequence % lengths.shape[1] < shape.samples
     source = torch.where(is_alive, F.pad(samples.begin, (0, shape.dead)).flatten()[sequence] + offset, 0)
     if isinstance(sequences, Excerpt):

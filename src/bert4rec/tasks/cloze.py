@@ -133,7 +133,7 @@ class MaskedItems:
         shuffled_items = placed.items.gather(1, shuffled)
         is_masked = placed.offset < placed.num_targets
         # One column more, for what is not masked. Dead rows point at the last token, which is dead.
-        slot = torch.where(is_masked, placed.first_row + placed.offset, placed.num_rows)
+        slot = torch.where(is_masked, placed.first_row + placed.offset, placed.num_rows).long()
         batches, num_tokens = placed.items.shape
         rows = slot.new_full((batches, placed.num_rows + 1), num_tokens - 1).scatter_(1, slot, shuffled)
         targets = placed.items.new_full(rows.shape, PADDING).scatter_(1, slot, shuffled_items)
@@ -156,6 +156,6 @@ def shuffle_inside(sequence: Tensor, is_first: Tensor, generator: torch.Generato
     `sequence` [K, T] numbers each token's sequence, rising. Returns indices along T.
     """
     key = torch.randint(1, 1 << 31, sequence.shape, generator=generator, device=sequence.device)
-    key = (sequence << 31) | torch.where(is_first, 0, key)
+    key = sequence.long().bitwise_left_shift_(31).bitwise_or_(torch.where(is_first, 0, key))
     # One sort for all rows, many times faster on a GPU than a sort per row.
-    return (torch.argsort(key.flatten()) % sequence.shape[1]).view_as(sequence)
+    return torch.argsort(key.flatten()).remainder_(sequence.shape[1]).view_as(sequence)

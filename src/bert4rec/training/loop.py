@@ -296,6 +296,8 @@ class Loop:
         rows = self._rows_from(step)
         steps = torch.arange(step, step + len(rows), device=self.device).clamp_(max=self.config.steps)
         self._ready.fill(step, rows, self._schedule[steps] * self.learning_rate, self._seeds_from(step))
+        if self._ready.holds(step + len(rows) - 1):
+            self._block = step, rows.new_empty(0)  # All of it is there now, and need not be here.
 
     def _seeds_from(self, step: int) -> Tensor:
         """For this step and all behind it in its block, those that a training that was not interrupted has."""

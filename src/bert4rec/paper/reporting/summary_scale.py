@@ -24,14 +24,17 @@ JOBS = {
 
 def projection_table(lines: Sequence[Line]) -> Table:
     """What a step would take on more GPUs, by what one of them was measured at: the share of the arithmetic limit that
-    a large catalogue reaches, and the shortest step of all."""
+    a large catalogue reaches, and the shortest step with either softmax."""
     measured = [line for line in lines if "NVIDIA" in line["device"]]
     shares = [line["share_of_arithmetic_limit"] for line in measured if line["items"] >= LARGE_CATALOGUE]
     if not shares:
         return Table("", [], [])
-    rate, shortest = max(shares) * MEASURED_LIMIT, min(line["step_milliseconds"] for line in measured) / 1000
+    rate = max(shares) * MEASURED_LIMIT
     rows = [
-        Row(f"{name}, {gpus} GPU{'s' * (gpus > 1)}", _cells(step_cost(job, gpus, rate, shortest)))
+        Row(
+            f"{name}, {gpus} GPU{'s' * (gpus > 1)}",
+            _cells(step_cost(job, gpus, rate, _shortest(measured, job))),
+        )
         for (name, job), gpus in product(JOBS.items(), GPUS)
     ]
     columns = [
@@ -43,6 +46,12 @@ def projection_table(lines: Sequence[Line]) -> Table:
         "validating",
     ]
     return Table("", columns, rows, corner="a step, on paper")
+
+
+def _shortest(lines: Sequence[Line], job: Job) -> float:
+    """Seconds of the shortest step with the softmax of the job or, if there is none, with any."""
+    alike = [line for line in lines if bool(line.get("negatives")) == bool(job.negatives)] or lines
+    return float(min(line["step_milliseconds"] for line in alike) / 1000)
 
 
 def _cells(cost: StepCost) -> list[str]:
