@@ -92,9 +92,9 @@ def bench_training(
         "negatives": negatives,
         "average_tokens": round(tokens, 2),
         **vars(ours),
-        "share_of_arithmetic_limit": _flops(windows, config, dataset.num_items)
+        "share_of_arithmetic_limit": sum(flops_by_part(windows, config, dataset.num_items).values())
         * ours.samples_per_second
-        / _limit(placement),
+        / arithmetic_limit(placement),
     }
     if plain:
         theirs = _time_plain(dataset, windows, config, placement)
@@ -353,7 +353,7 @@ def _forget_peak(placement: Placement) -> None:
         torch.cuda.reset_peak_memory_stats(placement.device)
 
 
-def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
+def flops_by_part(windows: Windows, config: RunConfig, num_items: int) -> dict[str, float]:
     """Multiplications and additions a sample needs, forward and backward, counting real tokens only.
 
     The last layer and the output layer are needed at masked positions alone.
@@ -362,24 +362,29 @@ def _flops(windows: Windows, config: RunConfig, num_items: int) -> float:
     length = windows.length.astype(np.float64)
     masked = num_masked(torch.from_numpy(windows.length), cloze.mask_probability).numpy()
     inner = size.dim**2 * (4 + 2 * size.feed_forward)
-    full_layers = (size.layers - 1) * (length * inner + 2 * length**2 * size.dim)
-    last_layer = (
-        length * 2 * size.dim**2 + masked * (inner - 2 * size.dim**2) + 2 * masked * length * size.dim
-    )
-    output = masked * (size.dim**2 + size.dim * (cloze.negatives or num_items))
-    return float(6 * np.mean(full_layers + last_layer + output))
+    last_layer = length * 2 * size.dim**2 + masked * (inner - 2 * size.dim**2)
+    parts = {
+        "maps": (size.layers - 1) * length * inner + last_layer + masked * size.dim**2,
+        "attention": 2 * size.dim * length * ((size.layers - 1) * length + masked),
+        "softmax": masked * size.dim * (cloze.negatives or num_items),
+    }
+    return {part: float(6 * np.mean(products)) for part, products in parts.items()}
 
 
-def _limit(placement: Placement) -> float:
+def arithmetic_limit(placement: Placement) -> float:
     """Operations a second that this device reaches in one large matrix product."""
     size = 8192 if placement.device.type == "cuda" else 2048
-    dtype = placement.dtype or torch.float32
-    matrix = torch.randn(size, size, device=placement.device, dtype=dtype)
+    matrix = torch.randn(size, size, device=placement.device, dtype=placement.dtype or torch.float32)
+    return 2 * size**3 / best_seconds(lambda: matrix @ matrix, placement)
+
+
+def best_seconds(work: Callable[[], object], placement: Placement) -> float:
+    """The shortest of ten times."""
     best = float("inf")
     for _ in range(10):
         _wait(placement)
         began = time.perf_counter()
-        matrix @ matrix
+        work()
         _wait(placement)
         best = min(best, time.perf_counter() - began)
-    return 2 * size**3 / best
+    return best
