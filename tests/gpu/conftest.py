@@ -23,6 +23,17 @@ H200, T4 = 227 << 10, 64 << 10
 """What their multiprocessors have of shared memory."""
 
 
+def import_interpreted() -> None:
+    """Triton's own functions are interpreted from their import on, too, so it comes before that of any other test."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRITON_INTERPRET", "1")
+        import triton.language  # noqa: F401
+
+
+if find_spec("triton") is not None and not torch.cuda.is_available():
+    import_interpreted()
+
+
 class GpuRole:
     """A GPU, or inside a `with` block a CPU that plays its part."""
 

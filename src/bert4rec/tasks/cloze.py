@@ -156,6 +156,6 @@ def shuffle_inside(sequence: Tensor, is_first: Tensor, generator: torch.Generato
     `sequence` [K, T] numbers each token's sequence, rising. Returns indices along T.
     """
     key = torch.randint(1, 1 << 31, sequence.shape, generator=generator, device=sequence.device)
-    key = sequence.long().bitwise_left_shift_(31).bitwise_or_(torch.where(is_first, 0, key))
+    key = (sequence.long() << 31).bitwise_or_(torch.where(is_first, 0, key))
     # One sort for all rows, many times faster on a GPU than a sort per row.
     return torch.argsort(key.flatten()).remainder_(sequence.shape[1]).view_as(sequence)
