@@ -26,6 +26,23 @@ WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 """How a whole number is written; 007 is a name."""
 
 
+PLACES = 33
+"""Bits of Spark's rising ids that count within a partition."""
+MOST_SENT = 1_000_000
+"""Rows of a table that is sent to all executors."""
+
+
+def sent(table: "DataFrame", rows: int) -> "DataFrame":
+    """A table of so many rows that is to be joined with a larger one.
+
+    Spark would go by its bytes, compressed: of ids that can be compressed well, so many are sent that the driver runs
+    out of memory.
+    """
+    from pyspark.sql import functions as F
+
+    return F.broadcast(table) if rows <= MOST_SENT else table
+
+
 class Shelf(ExitStack):
     """Tables that are kept on the executors' disks until the block ends."""
 
@@ -131,7 +148,8 @@ def _learn(times: TimeReader, rows: "DataFrame", raw: RawLog) -> None:
             return
         here = timed.filter(F.col("source") == source)
         first = pl.Series("time", [], dtype=pl.Null)
-        for frame in stream((here.filter(F.col("file") == file) if file else here).select("time")):
+        some = _beginnings(here.filter(F.col("file") == file) if file else here)
+        for frame in stream(some.select("time")):
             first = pl.concat([first.cast(frame.schema["time"]), without_blanks(frame["time"]).drop_nulls()])
             if len(first) >= ROWS_PER_BATCH:
                 break
@@ -325,6 +343,14 @@ def _row_of_file(row: "Row", splits: "Sequence[Row]") -> int:
     before = sum(split.rows for split in same if split.block < row.block)
     split = next(split for split in same if split.block == row.block)
     return int(before + row.id - split.first + 1)
+
+
+def _beginnings(rows: "DataFrame") -> "DataFrame":
+    """Of each partition as many rows as are needed: all of one may be more than the driver can take."""
+    from pyspark.sql import functions as F
+
+    place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << PLACES) - 1))
+    return rows.withColumn("place", place).filter(F.col("place") < ROWS_PER_BATCH)
 
 
 def _notes(raw: RawLog, splits: "Sequence[Row]") -> list[str]:

@@ -16,7 +16,7 @@ from bert4rec.data.blocks import forget_pages
 from bert4rec.data.dataset import write_table
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.data.prepare import Ordered
-from bert4rec.spark.complete_log import Shelf, stream
+from bert4rec.spark.complete_log import Shelf, sent, stream
 from bert4rec.spark.spark_actions import SparkActions
 
 if TYPE_CHECKING:
@@ -133,10 +133,11 @@ def _packed(actions: SparkActions, items: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as F
 
-    users = _in_order(actions.users, actions.count_users(), "first")
+    num_users = actions.count_users()
+    users = _in_order(actions.users, num_users, "first")
     users = _with_sums(users, F.col("count"), actions.shelf).withColumnRenamed("before", "begin")
-    rows = actions.rows.join(users.select("user", "begin"), "user")
-    rows = rows.join(items.select("item", "number"), "item")
+    rows = actions.rows.join(sent(users.select("user", "begin"), num_users), "user")
+    rows = rows.join(sent(items.select("item", "number"), items.count()), "item")
     columns = ["begin", *(["time"] if actions.has_times else []), "row", "number"]
     partition = F.floor(F.col("begin") / ROWS_AT_ONCE).cast("int")
     rows = rows.select(*columns).repartitionById(len(actions) // ROWS_AT_ONCE + 1, partition)

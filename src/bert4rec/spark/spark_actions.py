@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bert4rec.spark.complete_log import Shelf
+from bert4rec.spark.complete_log import Shelf, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,10 +86,15 @@ class SparkActions:
     def _frequent(self, role: str, counted: "DataFrame", least: int) -> "SparkActions":
         from pyspark.sql import functions as F
 
-        if counted.filter(F.col("count") < least).isEmpty():
+        is_frequent = F.col("count") >= least
+        found = counted.agg(
+            F.count_if(~is_frequent).alias("rare"), F.count_if(is_frequent).alias("rest")
+        ).first()
+        assert found is not None
+        if not found.rare:
             return self
-        frequent = counted.filter(F.col("count") >= least)
-        kept = self._keep(self.rows.join(frequent.select(role), role, "left_semi"))
+        frequent = counted.filter(is_frequent)
+        kept = self._keep(self.rows.join(sent(frequent.select(role), found.rest), role, "left_semi"))
         return replace(kept, users=frequent) if role == "user" else replace(kept, items=frequent)
 
     def _keep(self, rows: "DataFrame") -> "SparkActions":
