@@ -122,13 +122,9 @@ def limits(
 ) -> dict[str, float]:
     """Milliseconds that a step takes at least."""
     windows = bench.bench_windows(dataset, config)
-    rate = bench.arithmetic_limit(placement)
-    found = {
-        part: 1000 * BATCH * flops / rate
-        for part, flops in bench.flops_by_part(windows, config, dataset.num_items).items()
-    }
-    found["optimiser"] = 1000 * num_parameters * BYTES_UPDATED / copied_per_second(placement)
-    return {part: round(each, 4) for part, each in found.items()}
+    updating = 1000 * num_parameters * BYTES_UPDATED / copied_per_second(placement)
+    products = bench.least_milliseconds(windows, config, dataset.num_items, bench.arithmetic_limit(placement))
+    return products | {"optimiser": round(updating, 4)}
 
 
 def copied_per_second(placement: Placement) -> float:
