@@ -26,6 +26,7 @@ from bert4rec.evaluation.protocol import DivergedError
 from bert4rec.kernels.adamw import Norm
 from bert4rec.machine import is_restarted, local_ranks
 from bert4rec.models.model import SequentialModel
+from bert4rec.tasks.seeds import seed_of
 from bert4rec.tasks.task import Task
 
 PATIENCE = timedelta(minutes=30)
@@ -129,8 +130,7 @@ class Ranks(Crew):
         return self._tasks[0]
 
     def seed_step(self, seed: int, step: int) -> None:
-        entropy = np.random.SeedSequence([seed, self.rank, step])
-        torch.manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
+        torch.manual_seed(seed_of(seed, self.rank, step))
 
     def share_gradients(self, task: Task) -> None:
         assert isinstance(task, DividedTask)

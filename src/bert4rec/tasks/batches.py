@@ -13,7 +13,6 @@ at any step.
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,6 +22,7 @@ from bert4rec.errors import DataError
 from bert4rec.kernels.support import is_on_gpu
 from bert4rec.models.attention import PackedLayout
 from bert4rec.tasks.excerpts import Excerpt, Items, RoundExcerpts, Sequences
+from bert4rec.tasks.seeds import seed_of
 from bert4rec.tasks.windows import Windows
 
 MIN_STEPS_A_ROUND = 64
@@ -293,8 +293,7 @@ class Batches:
         return BatchShape(batch_size, dead, tokens, rows, max_length, max_targets, negatives, causal)
 
     def _generator(self, *stream: int) -> torch.Generator:
-        entropy = np.random.SeedSequence([self.seed, *(number + 1 for number in stream)])
-        seed = int(entropy.generate_state(1, np.uint64)[0] >> 1)
+        seed = seed_of(self.seed, *(number + 1 for number in stream))
         return torch.Generator(self.sequences.device).manual_seed(seed)
 
 

@@ -20,6 +20,7 @@ from bert4rec.settings.objectives import ObjectiveSettings, PairSettings, Pairwi
 from bert4rec.tasks import ranking_losses
 from bert4rec.tasks.batches import refuse_empty
 from bert4rec.tasks.sampling import Chosen, ItemSampler, count_items, draw_wrong
+from bert4rec.tasks.seeds import seed_of
 from bert4rec.tasks.task import TaskInputs
 
 BLOCK_NUMBERS = 1 << 20
@@ -116,8 +117,7 @@ class PairBatches:
     def block(self, step: int) -> tuple[int, Tensor]:
         """The block that holds this step, and the step it begins with: int32 [steps, width]."""
         number = step // self.block_steps
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1, np.uint64)[0] >> 1)
-        generator = torch.Generator(self.sequences.device).manual_seed(seed)
+        generator = torch.Generator(self.sequences.device).manual_seed(seed_of(self.seed, number))
         picks = torch.randint(
             len(self._samples),
             (self.block_steps, self.batch_size),

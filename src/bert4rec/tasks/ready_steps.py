@@ -24,10 +24,13 @@ class ReadySteps:
     def holds(self, step: int) -> bool:
         return self._first <= step < self._first + self._count
 
-    def fill(self, first: int, batches: Tensor, rates: Tensor, seeds: Tensor) -> None:
-        """With these steps, or as many of them as there were at the first time: recorded steps look there."""
+    def make_room(self, steps: int) -> None:
+        """For so many at once, before the first are put in: later there is no more, since recorded steps look there."""
         if not len(self._rows):
-            self._rows = self._row.new_zeros(len(batches), self._row.shape[1])
+            self._rows = self._row.new_zeros(steps, self._row.shape[1])
+
+    def fill(self, first: int, batches: Tensor, rates: Tensor, seeds: Tensor) -> None:
+        """With these steps, or as many of them as there is room for."""
         self._first, self._count = first, min(len(batches), len(self._rows))
         rows = self._rows[: self._count]
         rows[:, self._batches] = batches[: self._count]

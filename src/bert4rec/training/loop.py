@@ -28,6 +28,7 @@ from bert4rec.kernels.support import (
 )
 from bert4rec.settings.objectives import TrainingConfig
 from bert4rec.tasks.ready_steps import ReadySteps
+from bert4rec.tasks.seeds import seed_of
 from bert4rec.tasks.task import Task
 from bert4rec.training.checkpoint import State, load_tensors, save_tensors
 from bert4rec.training.clock import Clock
@@ -261,7 +262,7 @@ class Loop:
         self._crew.seed_step(self._seed, self.progress.step)
         if self._is_recorded:
             # So dropout by torch depends on the step alone, as that of kernels does by the seeds of the step.
-            torch.cuda.manual_seed((self._seed << 32) + self.progress.step)
+            torch.cuda.manual_seed(seed_of(self._seed, self.progress.step))
         if self._is_recorded and self._steps_here >= STEPS_BEFORE_CAPTURE:
             self._replay()
         else:
@@ -294,6 +295,7 @@ class Loop:
         """Put batches, learning rates and seeds where the next steps find them."""
         step = self.progress.step
         rows = self._rows_from(step)
+        self._ready.make_room(len(self._block[1]))
         steps = torch.arange(step, step + len(rows), device=self.device).clamp_(max=self.config.steps)
         self._ready.fill(step, rows, self._schedule[steps] * self.learning_rate, self._seeds_from(step))
         if self._ready.holds(step + len(rows) - 1):
@@ -302,7 +304,7 @@ class Loop:
     def _seeds_from(self, step: int) -> Tensor:
         """For this step and all behind it in its block, those that a training that was not interrupted has."""
         first, rows = self._block
-        generator = torch.Generator(self.device).manual_seed((self._seed << 32) + first)
+        generator = torch.Generator(self.device).manual_seed(seed_of(self._seed, first))
         shape = len(rows), SEEDS_A_STEP, 2
         seeds = torch.randint(*EVERY_SEED, shape, generator=generator, dtype=torch.int32, device=self.device)
         return seeds[step - first :]
