@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import leave_one_out
+from bert4rec.kernels.support import find_gradients, training_step
 from bert4rec.kernels.used_rows import lent_rows
 from bert4rec.settings.config import RunConfig
 from bert4rec.tasks.task import Task, TaskInputs
@@ -35,16 +36,23 @@ def make_task(
     return MODELS[model].make_task(TaskInputs(dataset, end, config, seed=1, device=device, dtype=dtype))
 
 
-def learned(task: Task, row: Tensor) -> dict[str, Tensor]:
-    """The loss of one batch, and the gradient of every parameter."""
-    loss = task.loss(row.to(next(task.model.parameters()).device))
-    loss.backward()
+def learned(task: Task, row: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
+    """The loss of one batch, and the gradient of every parameter, as in a step of a training.
+
+    Of a loss that is scaled up, float16 holds the gradients, which are small.
+    """
+    with training_step():
+        loss = task.loss(row.to(next(task.model.parameters()).device))
+        find_gradients(loss if scale == 1 else loss * scale)
+    for parameter in task.model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= scale
     found = {name: each.grad for name, each in task.model.named_parameters() if each.grad is not None}
     for name, table in task.model.named_parameters():
         if lent := lent_rows(table):
             assert lent.rows.grad is not None
             numbers = lent.distinct.numbers
-            found[name] = torch.zeros_like(table).index_add_(0, numbers, lent.rows.grad)
+            found[name] = torch.zeros_like(table).index_add_(0, numbers, lent.rows.grad / scale)
     return {name: each.detach().float().cpu() for name, each in {"loss": loss, **found}.items()}
 
 

@@ -17,7 +17,7 @@ KIB = 1 << 10
 
 @pytest.mark.parametrize(("gpu", "shared_memory"), [("sm_75", 64), ("sm_89", 99), ("gfx942", 64)])
 def test_a_step_can_be_compiled_and_fits(gpu: str, shared_memory: int, tmp_path: Path) -> None:
-    """For a T4, which has no bfloat16, an RTX 4090 and AMD's MI300; KiB of memory that programs keep tiles in."""
+    """For a T4, which has no bfloat16, an RTX 4090 and AMD's MI300; KiB that programs keep tiles in."""
     if find_spec("triton") is None:
         pytest.skip(NO_TRITON)
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}

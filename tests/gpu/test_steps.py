@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from bert4rec.data.histories import Histories
+from bert4rec.kernels import support
 from bert4rec.models.model import make_scorer
+from bert4rec.tasks import losses
 from bert4rec.training.loop import Loop
 from tests.gpu import WHERE_KERNELS_RUN
 from tests.gpu.conftest import HALF, GpuRole
@@ -17,12 +19,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
 ]
 CPU = torch.device("cpu")
+ROUNDED = {None: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}
+"""How far gradients may be off, by the dtype that they are computed in."""
 
 
 @pytest.mark.parametrize("model", TRANSFORMERS)
 @pytest.mark.parametrize(
     ("settings", "dtype"),
     [
+        ("model.heads=2", None),
         ("model.heads=2", HALF),
         ("model.dim=30 model.heads=3", None),
         ("model.dim=30 model.heads=3", HALF),
@@ -38,8 +43,24 @@ def test_a_step_is_that_of_a_cpu(model: str, settings: str, dtype: torch.dtype |
         on_gpu = make_task(dataset, config, model, gpu.device, dtype)
         on_gpu.model.load_state_dict(on_cpu.model.state_dict())
         row = on_gpu.block(0)[1][0]
+        ours = learned(on_gpu, row, scale=1024 if dtype == torch.float16 else 1)
+    assert_near(ours, learned(on_cpu, row.cpu()), ROUNDED[dtype])
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+def test_a_gpu_without_triton_computes_the_same(
+    model: str, gpu: GpuRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (support, losses):
+        monkeypatch.setattr(module, "has_triton", lambda: False)
+    dataset, config = tiny_dataset(), config_of(model, *STILL)
+    on_cpu = make_task(dataset, config, model, CPU)
+    with gpu:
+        on_gpu = make_task(dataset, config, model, gpu.device)
+        on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+        row = on_gpu.block(0)[1][0]
         ours = learned(on_gpu, row)
-    assert_near(ours, learned(on_cpu, row.cpu()), 0.05 if dtype else 1e-4)
+    assert_near(ours, learned(on_cpu, row.cpu()), 1e-4)
 
 
 def test_heads_too_wide_for_the_memory_of_a_small_gpu_are_left_to_torch(small_gpu: GpuRole) -> None:
@@ -62,16 +83,20 @@ def test_a_few_steps_lead_where_those_of_a_cpu_do(
     config = config_of(model, *STILL, *settings.split())
     assert config.training
     on_cpu = make_task(dataset, config, model, CPU)
+    begun = {name: each.clone() for name, each in on_cpu.model.state_dict().items()}
     with gpu:
         on_gpu = make_task(dataset, config, model, gpu.device)
-        on_gpu.model.load_state_dict(on_cpu.model.state_dict())
+        on_gpu.model.load_state_dict(begun)
         first, rows = on_gpu.block(0)
         Loop(on_gpu, config.training, device=gpu.device, seed=1).run_steps(2)
     monkeypatch.setattr(on_cpu, "block", lambda _: (first, rows.cpu()))
     Loop(on_cpu, config.training, device=CPU, seed=1).run_steps(2)
-    ours = {name: each.cpu() for name, each in on_gpu.model.state_dict().items()}
+    ours, right = (
+        {name: each.cpu() - begun[name] for name, each in task.model.state_dict().items()}
+        for task in (on_gpu, on_cpu)
+    )
     # AdamW takes the sign of what is nearly nothing, which devices round differently.
-    assert_near(ours, dict(on_cpu.model.state_dict()), 0.02)
+    assert_near(ours, right, 0.02)
 
 
 @pytest.mark.parametrize("model", TRANSFORMERS)

@@ -165,6 +165,8 @@ class ClippedAdamW:
             epsilon=EPSILON,
             decay=self._weight_decay,
         )
+        # Copies in bfloat16 were renewed.
+        torch.autograd.graph.increment_version([each for each in learned if not narrow_address(each)])
 
 
 def gradient_norm(learned: list[Tensor]) -> Tensor:

@@ -45,7 +45,7 @@ def can_run(x: Tensor) -> bool:
 
 def is_fused(x: Tensor) -> bool:
     """Whether a kernel does compute with this tensor. Of the plain form, a compiler makes kernels of its own."""
-    return can_run(x) and is_eager()
+    return is_eager() and can_run(x)
 
 
 def is_eager() -> bool:
@@ -125,7 +125,7 @@ def begun_gradient(leaf: Tensor) -> Tensor | None:
 
 
 class _Step:
-    """The step of a training that is running, if one is."""
+    """The step of a training that is running, if one is: a process takes one at a time."""
 
     is_running = False
     seeds = torch.empty(0, 2)
@@ -148,16 +148,16 @@ def training_step(seeds: Tensor | None = None) -> Iterator[None]:
         _Step.is_running, _Step.seeds, _Step.zeros = False, torch.empty(0, 2), torch.empty(0)
 
 
-def draw_seeds(device: torch.device, count: int) -> Tensor:
-    """[count, 2]: two random numbers for each kernel, from which it makes its dropout again in the backward pass.
+def draw_seed(device: torch.device) -> Tensor:
+    """Two random numbers for a kernel, from which it makes its dropout again in the backward pass.
 
-    In a step one kernel draws many. Recorded in a CUDA graph, they are new at each replay.
+    In a step they are drawn for all kernels at once. Recorded in a CUDA graph, they are new at each replay.
     """
-    if len(_Step.seeds) < count:
-        shape = max(count, SEEDS_A_STEP) if _Step.is_running else count, 2
+    if not len(_Step.seeds):
+        shape = SEEDS_A_STEP if _Step.is_running else 1, 2
         _Step.seeds = torch.randint(*EVERY_SEED, shape, dtype=torch.int32, device=device)
-    seeds, _Step.seeds = _Step.seeds[:count], _Step.seeds[count:]
-    return seeds
+    seed, _Step.seeds = _Step.seeds[0], _Step.seeds[1:]
+    return seed
 
 
 def sums(device: torch.device, *shape: int) -> Tensor:
@@ -170,10 +170,6 @@ def sums(device: torch.device, *shape: int) -> Tensor:
         _Step.zeros = torch.zeros(max(count, ZEROS_A_STEP) if _Step.is_running else count, device=device)
     taken, _Step.zeros = _Step.zeros[:count], _Step.zeros[-(-count // WHOLE_LINE) * WHOLE_LINE :]
     return taken.view(shape)
-
-
-def draw_seed(device: torch.device) -> Tensor:
-    return draw_seeds(device, 1)[0]
 
 
 def dropped(x: Tensor, share: float) -> Tensor:

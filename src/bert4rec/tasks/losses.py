@@ -54,7 +54,7 @@ def softmax_cross_entropy(
 
 def shares(targets: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The weight of each row in a mean: none where the target is PADDING. Where all are, the mean is 0."""
-    if is_on_gpu(targets) and has_triton() and is_eager() and dtype != torch.float64:
+    if is_eager() and is_on_gpu(targets) and has_triton() and dtype != torch.float64:
         from bert4rec.kernels.gpu.shares_triton import shares as in_one_kernel
 
         return in_one_kernel(targets)

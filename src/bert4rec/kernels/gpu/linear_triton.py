@@ -1,4 +1,7 @@
-"""The kernels of `linear`: gradients of parameters. For narrow maps libraries take several times as long."""
+"""The kernels of `linear`: maps of many rows, and gradients of parameters.
+
+For narrow maps libraries take several times as long.
+"""
 
 import triton
 import triton.language as tl
