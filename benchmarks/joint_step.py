@@ -11,11 +11,11 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from bert4rec.api.bench import synthetic_dataset
+from bert4rec.api.timing import wait
 from bert4rec.settings.config import RunConfig, make_config
 from bert4rec.settings.presets import load_preset
 from bert4rec.tasks.next_item import NextItemTask
@@ -86,11 +86,6 @@ def milliseconds(task: Task, config: RunConfig, placement: Placement) -> float:
     loop.run_steps(WARM + steps)
     wait(placement)
     return round(1000 * (time.perf_counter() - began) / steps, 4)
-
-
-def wait(placement: Placement) -> None:
-    if placement.device.type == "cuda":
-        torch.cuda.synchronize(placement.device)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bert4rec.api import bench
+from bert4rec.api import bench, timing
 from bert4rec.data.dataset import Dataset
 from bert4rec.settings.config import RunConfig
 from bert4rec.tasks.task import TaskInputs
@@ -123,7 +123,9 @@ def limits(
     """Milliseconds that a step takes at least."""
     windows = bench.bench_windows(dataset, config)
     updating = 1000 * num_parameters * BYTES_UPDATED / copied_per_second(placement)
-    products = bench.least_milliseconds(windows, config, dataset.num_items, bench.arithmetic_limit(placement))
+    products = bench.least_milliseconds(
+        windows, config, dataset.num_items, timing.arithmetic_limit(placement)
+    )
     return products | {"optimiser": round(updating, 4)}
 
 
@@ -131,7 +133,7 @@ def copied_per_second(placement: Placement) -> float:
     """Bytes read and written, in one large copy."""
     source = torch.randn(1 << 28, device=placement.device)
     target = torch.empty_like(source)
-    seconds = bench.best_seconds(lambda: target.copy_(source), placement)
+    seconds = timing.best_seconds(lambda: target.copy_(source), placement)
     return 2 * source.numel() * source.element_size() / seconds
 
 

@@ -67,6 +67,8 @@ TORCH_PATH = {
     "recommend/run_engine.py": {"models", "training"},
     "training/run.py": {"export", "recommend"},
     "api/bench.py": set(),
+    "api/peers.py": set(),
+    "api/timing.py": set(),
 }
 """What a service never loads: it may import more, and torch at the top. `Run.export()` leads on to a later stage."""
 

@@ -3,8 +3,9 @@ from importlib.util import find_spec
 import pytest
 
 from bert4rec import extras
-from bert4rec.api import bench
-from bert4rec.api.bench import bench_training, transformers_model
+from bert4rec.api import timing
+from bert4rec.api.bench import bench_training
+from bert4rec.api.peers import transformers_model
 from bert4rec.cli.bench_command import train as bench_train
 from bert4rec.errors import UsageError
 from bert4rec.models.bert4rec import BERT4Rec
@@ -14,8 +15,8 @@ from bert4rec.training.device import place
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(bench, "MIN_STEPS", 2)
+    monkeypatch.setattr(timing, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(timing, "MIN_STEPS", 2)
 
 
 def test_the_ratio_is_how_many_times_faster_ours_is_than_the_plain_loop() -> None:

@@ -261,7 +261,7 @@ def test_a_dead_worker_is_noticed_and_a_stopped_one_writes_a_checkpoint(
 def test_speed_is_measured_and_written_down(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert4rec.api.bench.MIN_SECONDS", 0.01)
+    monkeypatch.setattr("bert4rec.api.timing.MIN_SECONDS", 0.01)
     job, state = tiny_job(dataset, tiny_case(task="speed")), state_in(tmp_path)
     Ledger.open(tmp_path / "results", quick=False)
     assert perform(job, state, lambda **_: None, lambda: False)[0].endswith("samples/s")

@@ -16,6 +16,10 @@ class Windows:
     def __len__(self) -> int:
         return len(self.begin)
 
+    @property
+    def average_length(self) -> float:
+        return float(self.length.mean())
+
 
 def cut_windows(
     begin: NDArray[np.int64], end: NDArray[np.int64], *, max_length: int, step_share: float

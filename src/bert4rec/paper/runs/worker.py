@@ -161,7 +161,7 @@ def _numbers(ranks: Ranks) -> dict[str, Any]:
 
 def _time_speed(job: Job, state: WorkerState, context: RunContext) -> str:
     dataset, config = state.dataset(job.path), job.plan(state.dataset(job.path)).config
-    tokens = float(bench_windows(dataset, config).length.mean())
+    tokens = bench_windows(dataset, config).average_length
     speed = time_ours(dataset, config, state.placement, tokens)
     line = {
         **job.identity(kind="speed"),
