@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test test-gpu check format docs tables bench clean
+.PHONY: demo test test-gpu check format docs tables bench bench-gpu clean
 
 demo: $(READY)            ## what this project does, in a minute or two: built-in data, models, report
 	$(BIN)/bert4rec demo -o demo --overwrite
@@ -32,6 +32,9 @@ tables: $(READY)          ## write the tables of README.md and docs from results
 
 bench: $(READY)           ## speed and memory on this machine
 	$(BIN)/python -m benchmarks
+
+bench-gpu: $(READY)       ## speed on a GPU, as lines for results/; what --help tells, as in: make bench-gpu GPU="--only train"
+	$(BIN)/python -m benchmarks.gpu $(GPU)
 
 clean:                    ## remove what the other targets made
 	rm -rf .venv demo bench docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis

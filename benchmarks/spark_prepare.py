@@ -2,7 +2,8 @@
 
 Each engine works in a process of its own, which tells how long it took and how much memory it had at most: Python, and
 apart from it Java, which is driver and executors in one where Spark works on a single machine. With `--users`, a log of
-so many users is prepared on Spark alone, which tells what the driver holds. Prints one JSON object.
+so many users is prepared on Spark alone, with an executor that is a process of its own as on a cluster, which tells
+what the driver holds. Prints one JSON object.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from bert4rec.machine import usable_cores
 SHAPE = "ml-20m"
 ACTIONS_PER_USER, ITEMS, FIRST_MOMENT = 3, 10_007, 1_400_000_000
 """Of a log of very many users. A prime number of items, so that they are drawn alike."""
+EXECUTOR_MIB = 4096
 MIB = 1024
 """In the units of /proc."""
 
@@ -34,7 +36,10 @@ def measure_prepare(folder: Path, cores: int, shape: str = SHAPE) -> dict[str, A
     log = folder / "log.parquet"
     world = bert4rec.prepare("synthetic", like=shape)
     world.to_polars().sort("time", maintain_order=True).write_parquet(log)
-    found = {engine: _in_a_process(log, folder / engine, engine, cores) for engine in ("polars", "spark")}
+    found = {
+        engine: _in_a_process(log, folder / engine, engine, f"local[{cores}]")
+        for engine in ("polars", "spark")
+    }
     names = sorted(path.name for path in (folder / "polars").iterdir() if path.name != "dataset.json")
     return {
         "like": shape,
@@ -52,7 +57,7 @@ def measure_driver(folder: Path, cores: int, users: int) -> dict[str, Any]:
     """A log of very many users with a few actions each, prepared on Spark: what its driver holds."""
     log = folder / "log.parquet"
     _write_users(log, users)
-    found = _in_a_process(log, folder / "spark", "spark", cores)
+    found = _in_a_process(log, folder / "spark", "spark", f"local-cluster[1,{cores},{EXECUTOR_MIB}]")
     return {"users": users, "actions": users * ACTIONS_PER_USER, **found}
 
 
@@ -68,9 +73,17 @@ def _write_users(log: Path, users: int) -> None:
     pl.concat(rounds).sink_parquet(log)
 
 
-def _in_a_process(log: Path, target: Path, engine: str, cores: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.spark_prepare", "--cores", str(cores)]
-    command += ["--only", engine, str(log), str(target)]
+def _in_a_process(log: Path, target: Path, engine: str, master: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.spark_prepare",
+        "--only",
+        engine,
+        str(log),
+        str(target),
+        master,
+    ]
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(told))
 
@@ -79,11 +92,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("--shape", default=SHAPE, help="ml-1m, beauty, steam or ml-20m")
     arguments.add_argument("--cores", type=int, default=min(2, usable_cores()))
-    arguments.add_argument("--only", nargs=3, metavar=("ENGINE", "LOG", "FOLDER"), help="of one engine alone")
+    arguments.add_argument(
+        "--only", nargs=4, metavar=("ENGINE", "LOG", "FOLDER", "MASTER"), help="of one engine"
+    )
     arguments.add_argument("--users", type=int, help="instead: so many users, 3 actions each, on Spark alone")
     asked = arguments.parse_args()
     if asked.only:
-        told = _prepare(*asked.only, cores=asked.cores)
+        told = _prepare(*asked.only)
     else:
         with TemporaryDirectory(prefix="bert4rec-") as scratch:
             facts = {"scale": "spark prepare", "cores": asked.cores, "version": bert4rec.__version__}
@@ -98,7 +113,7 @@ def main() -> None:
     sys.stdout.write(json.dumps(told) + "\n")
 
 
-def _prepare(engine: str, log: str, folder: str, *, cores: int) -> dict[str, Any]:
+def _prepare(engine: str, log: str, folder: str, master: str) -> dict[str, Any]:
     """Time and memory of this very process, with all that the command tells of the dataset.
 
     Pages of mapped files are in VmHWM as long as nobody else wants the memory; `own MiB` is without them.
@@ -107,7 +122,7 @@ def _prepare(engine: str, log: str, folder: str, *, cores: int) -> dict[str, Any
     with _watched() as own:
         if engine == "spark":
             dataset = bert4rec.prepare(
-                log, folder, engine="spark", master=f"local[{cores}]", min_user_actions=ACTIONS_PER_USER
+                log, folder, engine="spark", master=master, min_user_actions=ACTIONS_PER_USER
             )
         else:
             dataset = bert4rec.prepare(log, folder, min_user_actions=ACTIONS_PER_USER)

@@ -83,3 +83,29 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
         "| 720 samples/s, 1.80 times one process (400) |",
         "| `prepare`, 1,000 million actions, 2 cores | at most 30 min, 7.9 GiB at most, 41 GiB of disk |",
     ]
+
+
+def test_data_on_the_disk_and_a_sampled_softmax_stand_beside_what_they_are_compared_with() -> None:
+    streamed = {
+        "scale": "streamed",
+        "like": "ml-1m",
+        "dim": 64,
+        "batch_size": 256,
+        "device": "a card",
+        "ratio": 0.962,
+    }
+    sampled = {
+        "scale": "sampled softmax",
+        "items": 1_000_000,
+        "negatives": 32_768,
+        "model": "bert4rec+",
+        "dim": 64,
+        "device": "a card",
+        "exact": {"mean": 0.4},
+        "sampled": {"mean": 0.396},
+        "loss": 0.01,
+        "best": 0.45,
+    }
+    text = table_text(larger_table([streamed, sampled]))
+    assert "0.96 times the steps a second of data on the device (a card)" in text
+    assert "NDCG@10 0.3960, exact 0.4000 (1.0% lost), the best possible 0.4500 (a card)" in text

@@ -36,8 +36,9 @@ from bert4rec.paper.reporting.summary_speed import (
     times_table,
     training_table,
 )
+from bert4rec.paper.reporting.summary_steps import first_step_table, joint_table, profile_table
 
-MARK = re.compile(r"<!-- (\w+): written by a command, do not edit -->")
+MARK = re.compile(r"<!-- ([\w-]+): written by a command, do not edit -->")
 END = "<!-- end -->"
 PAPER_LABELS = {**PROTOCOLS, "sampled": "100 popularity negatives"}
 """How the paper's protocol is called beside its own numbers."""
@@ -48,7 +49,13 @@ def make_parts(folder: Path) -> dict[str, str]:
     """Name of a part, as in its mark → its Markdown."""
     report = read_report(folder)
     data, benches_with = report.results.data, report.results.benches_with
+    of_steps = {
+        "profile": profile_table(benches_with("profile")),
+        "joint": joint_table(benches_with("joint")),
+        "first-step": first_step_table(benches_with("first_step")),
+    }
     return {
+        **{name: table_text(table) for name, table in of_steps.items() if table.rows},
         "headline": table_text(headline_table(data, benches_with("shape"))),
         "quality": table_text(quality_table(data)),
         "baselines": "\n\n".join(table_text(baselines_table(each)) for each in data),

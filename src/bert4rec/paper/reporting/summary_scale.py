@@ -107,7 +107,7 @@ def _spark_driver_cells(line: Line) -> dict[str, str]:
     what = f"the driver of `prepare --engine spark`, {_millions(line['users'])} users"
     mapped = f"{line['python MiB']:,} with pages of files"
     return {
-        what: f"{line['own MiB']:,} MiB of Python ({mapped}), {line['java MiB']:,} MiB of Java with executors"
+        what: f"{line['own MiB']:,} MiB of Python ({mapped}), {line['java MiB']:,} MiB of Java, executors apart"
     }
 
 
@@ -140,13 +140,17 @@ def _catalogue_cells(line: Line) -> dict[str, str]:
     }
 
 
+def _streamed_cells(line: Line) -> dict[str, str]:
+    what = f"training, data on the disk, {line['like']}'s shape, d={line['dim']}, batch {line['batch_size']}"
+    return {what: f"{line['ratio']:.2f} times the steps a second of data on the device ({line['device']})"}
+
+
 def _softmax_cells(line: Line) -> dict[str, str]:
     model = f"{line['model']}, d={line['dim']}"
     what = f"sampled softmax, {line['items']:,} items, {line['negatives']:,} negatives, {model}"
     exact, sampled = line["exact"]["mean"], line["sampled"]["mean"]
-    return {
-        what: f"NDCG@10 {sampled:.4f}, exact {exact:.4f}, the best possible {line['best']:.4f} ({line['device']})"
-    }
+    beside = f"exact {exact:.4f} ({line['loss']:.1%} lost), the best possible {line['best']:.4f}"
+    return {what: f"NDCG@10 {sampled:.4f}, {beside} ({line['device']})"}
 
 
 LARGER_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
@@ -157,6 +161,7 @@ LARGER_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
     "spark recommend": _spark_recommend_cells,
     "processes": _process_cells,
     "large catalogue": _catalogue_cells,
+    "streamed": _streamed_cells,
     "sampled softmax": _softmax_cells,
 }
 """What a line of `results/speed-scale.jsonl` is about → the rows of the table."""

@@ -111,6 +111,7 @@ def training_table(lines: Sequence[Line]) -> Table:
             str(line["batch_size"]),
             line["device"],
             f"{speed:,.0f}",
+            f"{line['share_of_arithmetic_limit']:.0%}",
             f"{line['ratio']:.1f}" if "ratio" in line else "",
             *([f"{line['hf']['ratio']:.1f}" if "hf" in line else ""] if has_peer else []),
             f"{speed / theirs:,.1f}" if theirs else "",
@@ -118,7 +119,7 @@ def training_table(lines: Sequence[Line]) -> Table:
         softmax = f", {line['negatives']:,} negatives" if line.get("negatives") else ""
         rows.append(Row(f"{title}, {line['items']:,} items, N={line['max_length']}{softmax}", cells))
     peers = ["times the plain loop", *(["times transformers"] if has_peer else [])]
-    columns = ["d", "batch", "device", "samples/s", *peers, "times the paper"]
+    columns = ["d", "batch", "device", "samples/s", "of the limit", *peers, "times the paper"]
     return Table("", columns, rows, corner="shape")
 
 
@@ -203,7 +204,7 @@ def _search_cells(line: Line) -> dict[str, str]:
 
 
 CPU_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
-    "start": lambda line: {f"`{what}`": f"{seconds:.2f} s" for what, seconds in line["seconds"].items()},
+    "start": lambda line: {what: f"{seconds:.2f} s" for what, seconds in line["seconds"].items()},
     "training": _step_cells,
     "search": _search_cells,
 }
