@@ -14,9 +14,10 @@ from bert4rec.models.bert4rec import BERT4Rec
 from bert4rec.models.pop import Pop
 from bert4rec.settings.networks import ModelConfig, PopConfig
 from bert4rec.settings.objectives import TrainingConfig
+from bert4rec.tasks.ready_steps import ReadySteps
 from bert4rec.training import clock
 from bert4rec.training.checkpoint import load_tensors, save_tensors
-from bert4rec.training.loop import Hooks, Interrupted, Loop
+from bert4rec.training.loop import Hooks, Interrupted, Loop, TrainingProgress
 from bert4rec.training.optimizer import make_optimizer
 from tests.conftest import MakeDataset
 from tests.training.tiny import CPU, after, make_task, random_histories, tiny_config
@@ -201,6 +202,25 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert second.progress.step == step
     second.run(LAST_STEP, hooks_of(second))
     assert_same(second, unbroken)
+
+
+def test_a_run_that_goes_on_within_a_block_takes_whole_blocks_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled, fill = [], ReadySteps.fill
+
+    def noting(ready: ReadySteps, first: int, *others: Tensor) -> None:
+        filled.append(first)
+        fill(ready, first, *others)
+
+    class OfFour(Slope):
+        def block(self, step: int) -> tuple[int, Tensor]:
+            return step - step % 4, torch.zeros(4, 1, dtype=torch.int32)
+
+    monkeypatch.setattr(ReadySteps, "fill", noting)
+    config, begun = TrainingConfig(steps=12, warmup_steps=0), TrainingProgress(step=3)
+    Loop(OfFour(1.0), config, device=CPU, seed=1, progress=begun).run_steps(12)
+    assert filled == [3, 4, 8]
 
 
 def test_a_crash_loses_no_more_than_the_steps_since_the_last_checkpoint(
