@@ -13,8 +13,9 @@ import bert4rec
 from bert4rec.cli import app
 from bert4rec.data import blocks
 from bert4rec.errors import DataError, NotFoundError, UsageError
-from bert4rec.spark import deliver, spark_prepare
+from bert4rec.spark import complete_log, deliver, spark_prepare
 from bert4rec.spark.complete_log import stream
+from bert4rec.spark.failures import explained
 from bert4rec.spark.session import job_settings
 
 if TYPE_CHECKING:
@@ -186,8 +187,13 @@ def test_spark_makes_the_dataset_that_polars_makes(case: str, tmp_path: Path, sp
 def test_parts_of_any_size_make_the_same_dataset(
     tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some users fill several parts, so that others have nobody; some ids are negative, huge, or between blanks."""
-    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 16)
+    """Some users fill several parts, so that others have nobody; some ids are negative, huge, or between blanks.
+
+    Tables of users and items, which are sent to all executors elsewhere in these tests, are joined by a shuffle.
+    """
+    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 64)
+    for limit in ("MOST_SENT", "SENT_OF_TEXT"):
+        monkeypatch.setattr(complete_log, limit, 0)
     place = pl.int_range(pl.len())
     log = messy_log().with_columns(
         user=pl.when(pl.col("user") % 2 == 0).then(-(2**63) + pl.col("user")).otherwise("user"),
@@ -219,10 +225,10 @@ def test_the_driver_takes_users_in_pieces_and_never_all_of_them(
     ids: str, tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if a few actions and users were all that fits; the files are those of a log that fits."""
-    log = messy_log() if ids == "numbers" else as_text(messy_log())
-    log.write_parquet(tmp_path / "log.parquet")
+    log = messy_log(users=400)
+    (log if ids == "numbers" else as_text(log)).write_parquet(tmp_path / "log.parquet")
     expected = bert4rec.prepare(tmp_path / "log.parquet", tmp_path / "polars", min_user_actions=1)
-    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 20)
+    monkeypatch.setattr(deliver, "ROWS_AT_ONCE", 60)
     monkeypatch.setattr(blocks, "ACTIONS_AT_ONCE", 200)
     pieces = list[int]()
 
@@ -251,6 +257,25 @@ def test_a_dataframe_is_prepared_in_its_own_session(tmp_path: Path, spark: "Spar
     assert_same_files(tmp_path / "polars", tmp_path / "spark")
     assert made.notes == [expected.notes[0], UNORDERED, *expected.notes[1:]]
     assert made.manifest["source"] == {"frame": "pyspark.DataFrame"}
+
+
+def test_a_dataframe_that_was_joined_keeps_the_order_that_it_has(
+    tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Its plan is the user's. Without times, histories are in the order of the rows."""
+    log = messy_log().select("user", "item")
+    known = frame_of(spark, log.select("item").unique())
+    joined = frame_of(spark, log).join(known, "item").select("user", "item")
+    bert4rec.prepare(joined, tmp_path / "spark")
+    bert4rec.prepare(log, tmp_path / "polars")
+    assert_same_files(tmp_path / "polars", tmp_path / "spark")
+
+
+def test_java_that_runs_out_of_memory_is_told_how_to_get_more() -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(UsageError, match="SPARK_DRIVER_MEMORY"), explained():
+        raise PySparkException("Not enough memory to build and broadcast the table to all worker nodes.")
 
 
 def test_the_command_prepares_a_table_by_its_name(tmp_path: Path, spark: "SparkSession") -> None:

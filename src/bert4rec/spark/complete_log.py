@@ -28,19 +28,25 @@ WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 
 PLACES = 33
 """Bits of Spark's rising ids that count within a partition."""
-MOST_SENT = 1_000_000
-"""Rows of a table that is sent to all executors."""
+MOST_SENT, SENT_OF_TEXT = 1_000_000, 100_000
+"""Rows of a table that is sent to all executors; the driver holds it meanwhile. Text takes more room than numbers."""
 
 
 def sent(table: "DataFrame", rows: int) -> "DataFrame":
-    """A table of so many rows that is to be joined with a larger one.
+    """A table of so many rows that is to be joined with a larger one, and sent to all executors if it is small.
 
     Spark would go by its bytes, compressed: of ids that can be compressed well, so many are sent that the driver runs
     out of memory.
     """
     from pyspark.sql import functions as F
 
-    return F.broadcast(table) if rows <= MOST_SENT else table
+    has_text = any(_is_text(table, name) for name in table.columns)
+    return F.broadcast(table) if rows <= (SENT_OF_TEXT if has_text else MOST_SENT) else shuffled(table)
+
+
+def shuffled(table: "DataFrame") -> "DataFrame":
+    """A table that is joined where its rows are, and never sent to all executors."""
+    return table.hint("merge")
 
 
 class Shelf(ExitStack):

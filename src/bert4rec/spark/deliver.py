@@ -4,7 +4,7 @@ The executors number items and put the actions in order; every partition arrives
 appended to the files in the order of the partitions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -33,19 +33,22 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
     """Write sequences, offsets, times and users into a folder; of the tables, that of items comes back."""
     import polars as pl
 
-    num_actions, num_users = len(actions), actions.count_users()
-    items = _numbered(actions.items, shelf)
-    packed = shelf.keep(_packed(actions, items))
+    num_actions, num_users, num_items = len(actions), actions.count_users(), actions.items.count()
+    items = _numbered(actions.items, num_items, shelf)
+    users = _begun(actions.users, num_users, shelf)
+    packed = shelf.keep(
+        _packed(actions, sent(users.drop("count"), num_users), sent(items.drop("count"), num_items))
+    )
     packed.count()  # all executors at once; what follows takes one partition after the other
     oddities = {"ties": 0, "repeats": 0, "duplicates": 0}
     offsets = new_array(folder / "offsets.npy", np.int64, (num_users + 1,))
     offsets[0] = 0
     sequences = new_array(folder / "sequences.npy", np.int32, (num_actions,))
     times = new_array(folder / "times.npy", np.int64, (num_actions,)) if actions.has_times else None
-    users = begin = 0
+    user = begin = 0
     for part in packed.toLocalIterator(prefetchPartitions=True):
         lengths = np.frombuffer(part.lengths, np.int64)
-        offsets[users + 1 : users + 1 + len(lengths)] = begin + np.cumsum(lengths)
+        offsets[user + 1 : user + 1 + len(lengths)] = begin + np.cumsum(lengths)
         forget_pages(offsets)
         end = begin + int(lengths.sum())
         for array, values in ((sequences, part.items), (times, part.times)):
@@ -54,28 +57,28 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
                 forget_pages(array)
         for oddity in oddities:
             oddities[oddity] += part[oddity]
-        users, begin = users + len(lengths), end
-    assert (users, begin) == (num_users, num_actions)
-    _write_users(actions.users, folder)
+        user, begin = user + len(lengths), end
+    assert (user, begin) == (num_users, num_actions)
+    _write_users(users, folder)
     return Ordered(
         sequences=sequences,
         offsets=offsets,
         times=times,
         oddities=oddities,
-        tables={"items": pl.concat(_table(items, "item", "number", first=1), rechunk=True)},
+        tables={"items": pl.concat(_table(items, "item", first=1), rechunk=True)},
     )
 
 
-def _in_order(table: "DataFrame", rows: int, *order: "str | Column", then: Sequence[str] = ()) -> "DataFrame":
-    """The rows in order, in partitions that the driver takes one by one. What is equal in `order` stays together."""
-    return table.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order).sortWithinPartitions(*order, *then)
+def _in_order(table: "DataFrame", rows: int, *order: "str | Column") -> "DataFrame":
+    """The rows in order, in partitions that the driver takes one by one."""
+    return table.repartitionByRange(rows // ROWS_AT_ONCE + 1, *order).sortWithinPartitions(*order)
 
 
-def _table(counted: "DataFrame", role: str, order: str, *, first: int) -> "Iterator[pl.DataFrame]":
+def _table(ordered: "DataFrame", role: str, *, first: int) -> "Iterator[pl.DataFrame]":
     """`number`, `id` and `count` of users or items, in pieces."""
     import polars as pl
 
-    for rows in stream(_in_order(counted, counted.count(), order).select(role, "count")):
+    for rows in stream(ordered.select(role, "count")):
         numbers = np.arange(first, first + len(rows), dtype=np.int32)
         yield pl.DataFrame({"number": numbers, "id": rows[role], "count": rows["count"]})
         first += len(rows)
@@ -87,18 +90,27 @@ def _write_users(users: "DataFrame", folder: Path) -> None:
 
     with TemporaryDirectory(prefix=".users-", dir=folder) as scratch:
         paths: list[Path] = []
-        for piece in _table(users, "user", "first", first=0):
+        for piece in _table(users, "user", first=0):
             paths.append(Path(scratch, f"{len(paths)}.arrow"))
             piece.write_ipc(paths[-1])
         write_table(pl.scan_ipc(paths), folder / "users.parquet")
 
 
-def _numbered(items: "DataFrame", shelf: Shelf) -> "DataFrame":
-    """Items with their `number`, from 1 by falling count, ties in the order of the log."""
+def _numbered(items: "DataFrame", rows: int, shelf: Shelf) -> "DataFrame":
+    """In order: `item`, `count`, and `number`, from 1 by falling count, ties in the order of the log."""
     from pyspark.sql import functions as F
 
-    ordered = _in_order(items, items.count(), F.desc("count"), F.asc("first"))
-    return _with_sums(ordered, F.lit(1), shelf).withColumn("number", (F.col("before") + 1).cast("int"))
+    ordered = _in_order(items, rows, F.desc("count"), F.asc("first"))
+    number = (F.col("before") + 1).cast("int").alias("number")
+    return _with_sums(ordered, F.lit(1), shelf).select("item", "count", number)
+
+
+def _begun(users: "DataFrame", rows: int, shelf: Shelf) -> "DataFrame":
+    """In the order of the log: `user`, `count`, and `begin`, how many actions all users before have."""
+    from pyspark.sql import functions as F
+
+    ordered = _in_order(users, rows, "first")
+    return _with_sums(ordered, F.col("count"), shelf).select("user", "count", F.col("before").alias("begin"))
 
 
 def _with_sums(ordered: "DataFrame", size: "Column", shelf: Shelf) -> "DataFrame":
@@ -126,18 +138,14 @@ def _sum_up(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         total = int(ends[-1])
 
 
-def _packed(actions: SparkActions, items: "DataFrame") -> "DataFrame":
+def _packed(actions: SparkActions, users: "DataFrame", items: "DataFrame") -> "DataFrame":
     """All actions, users in the order of the log, each user's oldest first; packed by `_pack`.
 
     Where a user begins among all actions is known beforehand, and with it the partition: Spark need not sample.
     """
     from pyspark.sql import functions as F
 
-    num_users = actions.count_users()
-    users = _in_order(actions.users, num_users, "first")
-    users = _with_sums(users, F.col("count"), actions.shelf).withColumnRenamed("before", "begin")
-    rows = actions.rows.join(sent(users.select("user", "begin"), num_users), "user")
-    rows = rows.join(sent(items.select("item", "number"), items.count()), "item")
+    rows = actions.rows.join(users, "user").join(items, "item")
     columns = ["begin", *(["time"] if actions.has_times else []), "row", "number"]
     partition = F.floor(F.col("begin") / ROWS_AT_ONCE).cast("int")
     rows = rows.select(*columns).repartitionById(len(actions) // ROWS_AT_ONCE + 1, partition)

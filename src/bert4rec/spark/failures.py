@@ -75,6 +75,11 @@ def _about_cluster(text: str) -> Bert4RecError | None:
             f"Spark's executors lack {missing[1]}: install bert4rec[spark,serve] in their Python, which PYSPARK_PYTHON "
             "names."
         )
+    if "Not enough memory to build and broadcast" in text or "Java heap space" in text:
+        return UsageError(
+            "Java ran out of memory. Give this machine's more with SPARK_DRIVER_MEMORY, such as 4g, and that of "
+            "executors with the setting spark.executor.memory."
+        )
     if ours := re.search(r"bert4rec\.errors\.\w+: (.+)", text):
         return DataError(ours[1])
     if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", text, re.MULTILINE):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from bert4rec.spark.complete_log import Shelf, sent
+from bert4rec.spark.complete_log import Shelf, sent, shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,7 +101,7 @@ class SparkActions:
         """Some of the actions, counted anew."""
         rows = self.shelf.keep_apart(rows)
         users, items = (
-            self.shelf.keep(rows.groupBy(role).count().join(known.select(role, "first"), role))
+            self.shelf.keep(rows.groupBy(role).count().join(shuffled(known.select(role, "first")), role))
             for role, known in (("user", self.users), ("item", self.items))
         )
         return SparkActions(rows, self.has_times, users, items, self.shelf)

@@ -30,11 +30,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # What is kept is in as many partitions as its size asks for, not in 200 whose tasks have nothing to do.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # What is sent to all executors is decided by `complete_log.sent`.
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
 }
-"""Of the session, for speed, and so that the driver's memory suffices."""
+"""Of the session, for speed. None may change the plan of a user's own DataFrame, and with it the order of its rows."""
 
 
 @dataclass(frozen=True)
