@@ -1,9 +1,9 @@
 """Everything about speed that is measured on a GPU: `make bench-gpu`.
 
-Each part is a process of its own, which has the card to itself and prints lines for a file of results/. The lines go to
-files of the same names in bench/gpu/, or in the folder that `--into` names; what failed is told in the end, and the
-rest goes on. Prepared datasets of MovieLens 1M and Beauty (`--ml-1m`, `--beauty`) add how soon a training there takes
-its first step and passes the paper. `--only` takes some of the parts.
+Each measurement is a process of its own, which has the card to itself. Lines for results/ go to a file for each part in
+bench/gpu/, or in the folder that `--into` names; what failed is told in the end, and the rest goes on. Prepared
+datasets of MovieLens 1M and Beauty (`--ml-1m`, `--beauty`) add how soon a training there takes its first step. `--only`
+takes some of the parts.
 """
 
 import argparse
@@ -65,11 +65,14 @@ def main() -> None:
     parser.add_argument("--sampled-steps", type=int, default=20_000)
     parser.add_argument("--only", nargs="+", choices=sorted(parts(None, None, 0)))
     given = parser.parse_args()
+    if given.only and "first-step" in given.only and not (given.ml_1m or given.beauty):
+        parser.error("first-step needs a prepared dataset: --ml-1m FOLDER or --beauty FOLDER")
     given.into.mkdir(parents=True, exist_ok=True)
     failed = []
     for name, (file, modules) in parts(given.ml_1m, given.beauty, given.sampled_steps).items():
         if given.only and name not in given.only:
             continue
+        found: list[Any] = []
         for arguments in modules:
             began = time.perf_counter()
             done = subprocess.run(
@@ -80,8 +83,9 @@ def main() -> None:
             if done.returncode:
                 failed.append(what)
                 continue
-            with (given.into / f"{file}.jsonl").open("a", encoding="utf-8") as lines:
-                lines.writelines(f"{json.dumps(each)}\n" for each in objects(done.stdout))
+            found += objects(done.stdout)
+            path = given.into / f"{file}.{name}.jsonl"
+            path.write_text("".join(f"{json.dumps(each)}\n" for each in found), encoding="utf-8")
     if failed:
         sys.exit("\n".join(["These failed:", *failed]))
 

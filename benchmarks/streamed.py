@@ -1,4 +1,4 @@
-"""What it costs that data stays on the disk: `python -m benchmarks.streamed`.
+"""What it costs that data stays in a mapped file: `python -m benchmarks.streamed`.
 
 The same training takes steps with all histories on the device, and with what the next batches need read from a map of a
 file meanwhile; both take turns. Histories are synthetic, in the shape of a data set, and repeated until they fill a

@@ -137,7 +137,7 @@ def test_a_whole_run_takes_at_most_the_shortest_of_its_seeds_and_of_what_was_onl
 
 def test_a_speed_that_was_measured_beside_others_is_not_told(results: Path, tmp_path: Path) -> None:
     bench = {"shape": "steam", "device": "a card", "dim": 64, "batch_size": 256, "max_length": 50, "items": 7}
-    bench |= {"samples_per_second": 123456.0, "peak_memory_gib": 1.5}
+    bench |= {"samples_per_second": 123456.0, "peak_memory_gib": 1.5, "share_of_arithmetic_limit": 0.1}
     for shared in (False, True):
         lines = (results / "beauty.jsonl").read_text() + json.dumps({**bench, "device_shared": shared}) + "\n"
         (tmp_path / "beauty.jsonl").write_text(lines)

@@ -88,6 +88,7 @@ def test_what_was_measured_stands_in_one_table_and_the_last_time_counts() -> Non
 def test_data_on_the_disk_and_a_sampled_softmax_stand_beside_what_they_are_compared_with() -> None:
     streamed = {
         "scale": "streamed",
+        "actions": 200_000_000,
         "like": "ml-1m",
         "dim": 64,
         "batch_size": 256,
@@ -107,5 +108,8 @@ def test_data_on_the_disk_and_a_sampled_softmax_stand_beside_what_they_are_compa
         "best": 0.45,
     }
     text = table_text(larger_table([streamed, sampled]))
+    assert "| training, 200 million actions in a mapped file, ml-1m's shape, d=64, batch 256 " in text
     assert "0.96 times the steps a second of data on the device (a card)" in text
-    assert "NDCG@10 0.3960, exact 0.4000 (1.0% lost), the best possible 0.4500 (a card)" in text
+    assert "NDCG@10 0.3960 (-1.0%), exact 0.4000, the best possible 0.4500 (a card)" in text
+    nothing = {**sampled, "exact": {"mean": 0.0}, "loss": None}
+    assert "NDCG@10 0.3960, exact 0.0000" in table_text(larger_table([nothing]))

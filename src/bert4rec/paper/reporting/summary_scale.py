@@ -141,7 +141,8 @@ def _catalogue_cells(line: Line) -> dict[str, str]:
 
 
 def _streamed_cells(line: Line) -> dict[str, str]:
-    what = f"training, data on the disk, {line['like']}'s shape, d={line['dim']}, batch {line['batch_size']}"
+    shape = f"{line['like']}'s shape, d={line['dim']}, batch {line['batch_size']}"
+    what = f"training, {_millions(line['actions'])} actions in a mapped file, {shape}"
     return {what: f"{line['ratio']:.2f} times the steps a second of data on the device ({line['device']})"}
 
 
@@ -149,8 +150,9 @@ def _softmax_cells(line: Line) -> dict[str, str]:
     model = f"{line['model']}, d={line['dim']}"
     what = f"sampled softmax, {line['items']:,} items, {line['negatives']:,} negatives, {model}"
     exact, sampled = line["exact"]["mean"], line["sampled"]["mean"]
-    beside = f"exact {exact:.4f} ({line['loss']:.1%} lost), the best possible {line['best']:.4f}"
-    return {what: f"NDCG@10 {sampled:.4f}, {beside} ({line['device']})"}
+    beside = f"exact {exact:.4f}, the best possible {line['best']:.4f}"
+    change = "" if line["loss"] is None else f" ({-line['loss']:+.1%})"
+    return {what: f"NDCG@10 {sampled:.4f}{change}, {beside} ({line['device']})"}
 
 
 LARGER_CELLS: dict[str, Callable[[Line], dict[str, str]]] = {
