@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,9 +41,17 @@ SHORT = [
 SETTINGS = tuple(option.removeprefix("--set=") for option in tiny_options())
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    assert bert4rec("prepare", write_log(folder / "log.csv"), "-o", folder / "dataset").returncode == 0
+    return folder
+
+
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    assert bert4rec("prepare", write_log(tmp_path / "log.csv"), "-o", tmp_path / "dataset").returncode == 0
+def dataset(prepared: Path, tmp_path: Path) -> Path:
+    """A copy, beside its log."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     return tmp_path / "dataset"
 
 

@@ -308,8 +308,9 @@ def test_ids_of_samples_keep_their_type() -> None:
     assert sample_users(dataset) == [{"user_id": 0, "history": [3, 1, 2]}, {"user_id": 1, "history": [2, 3]}]
 
 
-@pytest.mark.parametrize("model", ["bert4rec", "bert4rec+", "sasrec"])
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(
+    ("model", "int8"), [("bert4rec", False), ("bert4rec+", False), ("sasrec", False), ("bert4rec+", True)]
+)
 def test_matrices_of_the_shape_of_the_table_are_not_taken_for_it(
     model: str, int8: bool, tmp_path: Path
 ) -> None:

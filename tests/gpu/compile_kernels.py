@@ -27,8 +27,8 @@ SHARED_MEMORY = {
     "gfx942": 64 * KIB,
 }
 """What a program can have of it on a T4, an RTX 4090, and AMD's MI300."""
-SHAPES = ("bert4rec+", 64, 2), ("bert4rec", 128, 2), ("sasrec", 256, 1)
-"""Model, width, heads: what most people train, the widest softmax by a kernel, the widest head of the presets."""
+SHAPES = ("bert4rec+", 64, 2), ("sasrec", 256, 1)
+"""Model, width, heads: what most people train, and the widest head of the presets."""
 
 
 class Absent:

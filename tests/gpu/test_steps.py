@@ -23,18 +23,17 @@ ROUNDED = {None: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}
 """How far gradients may be off, by the dtype that they are computed in."""
 
 
-@pytest.mark.parametrize("model", TRANSFORMERS)
-@pytest.mark.parametrize(
-    ("settings", "dtype"),
-    [
-        ("model.heads=2", None),
-        ("model.heads=2", HALF),
-        ("model.dim=30 model.heads=3", None),
-        ("model.dim=30 model.heads=3", HALF),
-        ("model.dim=136 model.heads=1", HALF),
-        ("objective.negatives=7", None),
-    ],
-)
+ODD_WIDTH = "model.dim=30 model.heads=3"
+STEPS = [
+    *((model, "model.heads=2", HALF) for model in TRANSFORMERS),
+    *((model, ODD_WIDTH, None) for model in TRANSFORMERS),
+    *((model, "objective.negatives=7", None) for model in TRANSFORMERS),
+    ("bert4rec+", ODD_WIDTH, HALF),
+    ("sasrec", "model.dim=136 model.heads=1", HALF),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "dtype"), STEPS)
 def test_a_step_is_that_of_a_cpu(model: str, settings: str, dtype: torch.dtype | None, gpu: GpuRole) -> None:
     """Also with odd widths of heads, where the softmax writes its logits, and with a sampled softmax."""
     dataset, config = tiny_dataset(), config_of(model, *STILL, *settings.split())

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def until_there(path: Callable[[], list[Path]], process: subprocess.Popen[bytes]
     deadline = time.monotonic() + PATIENCE
     while not path() and process.poll() is None:
         assert time.monotonic() < deadline
-        os.sched_yield()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)
 
 
 def command(store: Path, folder: Path) -> list[str]:

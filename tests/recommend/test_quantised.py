@@ -210,15 +210,17 @@ def test_everything_excluded_leaves_nothing() -> None:
     assert np.all(scores == -np.inf)
 
 
-@pytest.fixture
-def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An exported model of few items, as if they were many."""
-    monkeypatch.setattr(exporter, "LARGE_CATALOGUE", 2000)
-    for count, name in ((2000, "large"), (1999, "small")):
-        ids = [f"item-{number}" for number in range(count)]
-        network = BERT4Rec(count, ModelConfig(dim=16, max_length=8), torch.Generator().manual_seed(1))
-        export_model(network, Catalogue(ids, None, np.arange(count, 0, -1)), tmp_path / name, name=name)
-    return tmp_path / "large"
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported model of few items, as if they were many; beside it, one of fewer."""
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exporter, "LARGE_CATALOGUE", 2000)
+        for count, name in ((2000, "large"), (1999, "small")):
+            ids = [f"item-{number}" for number in range(count)]
+            network = BERT4Rec(count, ModelConfig(dim=16, max_length=8), torch.Generator().manual_seed(1))
+            export_model(network, Catalogue(ids, None, np.arange(count, 0, -1)), folder / name, name=name)
+    return folder / "large"
 
 
 def test_only_large_catalogues_are_exported_with_whole_numbers(large: Path) -> None:
