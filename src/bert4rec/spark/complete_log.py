@@ -28,20 +28,22 @@ WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 
 PLACES = 33
 """Bits of Spark's rising ids that count within a partition."""
-MOST_SENT, SENT_OF_TEXT = 1_000_000, 100_000
-"""Rows of a table that is sent to all executors; the driver holds it meanwhile. Text takes more room than numbers."""
+MOST_SENT, BYTES_A_ROW = 1 << 26, 48
+"""Bytes of a table that is sent to all executors, by way of the driver; what a row takes there besides its content."""
 
 
-def sent(table: "DataFrame", rows: int) -> "DataFrame":
-    """A table of so many rows that is to be joined with a larger one, and sent to all executors if it is small.
+def sent(table: "DataFrame") -> "DataFrame":
+    """A table that is to be joined with a larger one, and that is sent to all executors if it is small.
 
     Spark would go by its bytes, compressed: of ids that can be compressed well, so many are sent that the driver runs
     out of memory.
     """
     from pyspark.sql import functions as F
 
-    has_text = any(_is_text(table, name) for name in table.columns)
-    return F.broadcast(table) if rows <= (SENT_OF_TEXT if has_text else MOST_SENT) else shuffled(table)
+    sizes = [F.octet_length(name) if _is_text(table, name) else F.lit(8) for name in table.columns]
+    size = table.agg(F.sum(sum(sizes, F.lit(BYTES_A_ROW))).alias("size")).first()
+    assert size is not None
+    return F.broadcast(table) if (size.size or 0) <= MOST_SENT else shuffled(table)
 
 
 def shuffled(table: "DataFrame") -> "DataFrame":

@@ -33,12 +33,10 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
     """Write sequences, offsets, times and users into a folder; of the tables, that of items comes back."""
     import polars as pl
 
-    num_actions, num_users, num_items = len(actions), actions.count_users(), actions.items.count()
-    items = _numbered(actions.items, num_items, shelf)
+    num_actions, num_users = len(actions), actions.count_users()
+    items = _numbered(actions.items, actions.items.count(), shelf)
     users = _begun(actions.users, num_users, shelf)
-    packed = shelf.keep(
-        _packed(actions, sent(users.drop("count"), num_users), sent(items.drop("count"), num_items))
-    )
+    packed = shelf.keep(_packed(actions, sent(users.drop("count")), sent(items.drop("count"))))
     packed.count()  # all executors at once; what follows takes one partition after the other
     oddities = {"ties": 0, "repeats": 0, "duplicates": 0}
     offsets = new_array(folder / "offsets.npy", np.int64, (num_users + 1,))

@@ -87,14 +87,12 @@ class SparkActions:
         from pyspark.sql import functions as F
 
         is_frequent = F.col("count") >= least
-        found = counted.agg(
-            F.count_if(~is_frequent).alias("rare"), F.count_if(is_frequent).alias("rest")
-        ).first()
+        found = counted.agg(F.count_if(~is_frequent).alias("rare")).first()
         assert found is not None
         if not found.rare:
             return self
         frequent = counted.filter(is_frequent)
-        kept = self._keep(self.rows.join(sent(frequent.select(role), found.rest), role, "left_semi"))
+        kept = self._keep(self.rows.join(sent(frequent.select(role)), role, "left_semi"))
         return replace(kept, users=frequent) if role == "user" else replace(kept, items=frequent)
 
     def _keep(self, rows: "DataFrame") -> "SparkActions":
