@@ -270,11 +270,18 @@ def test_a_dataframe_that_was_joined_keeps_the_order_that_it_has(
     assert_same_files(tmp_path / "polars", tmp_path / "spark")
 
 
-def test_java_that_runs_out_of_memory_is_told_how_to_get_more() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Not enough memory to build and broadcast the table to all worker nodes.",
+        "Job aborted due to stage failure: TaskResultLost (result lost from block manager)",
+    ],
+)
+def test_java_that_runs_out_of_memory_is_told_how_to_get_more(said: str) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(UsageError, match="SPARK_DRIVER_MEMORY"), explained():
-        raise PySparkException("Not enough memory to build and broadcast the table to all worker nodes.")
+        raise PySparkException(said)
 
 
 def test_the_command_prepares_a_table_by_its_name(tmp_path: Path, spark: "SparkSession") -> None:

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 
 from bert4rec.errors import Bert4RecError, DataError, NotFoundError, UsageError
 
+OUT_OF_MEMORY = "Not enough memory to build and broadcast", "Java heap space", "TaskResultLost"
+"""The last: an executor was done, and what it had found did not arrive here."""
+
 
 @contextmanager
 def explained() -> Iterator[None]:
@@ -75,7 +78,7 @@ def _about_cluster(text: str) -> Bert4RecError | None:
             f"Spark's executors lack {missing[1]}: install bert4rec[spark,serve] in their Python, which PYSPARK_PYTHON "
             "names."
         )
-    if "Not enough memory to build and broadcast" in text or "Java heap space" in text:
+    if any(sign in text for sign in OUT_OF_MEMORY):
         return UsageError(
             "Java ran out of memory. Give this machine's more with SPARK_DRIVER_MEMORY, such as 4g, and that of "
             "executors with the setting spark.executor.memory."
