@@ -3,9 +3,10 @@
 import math
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any
 
 import torch
@@ -24,6 +25,25 @@ WHOLE_LINE = 32
 @cache
 def has_triton() -> bool:
     return find_spec("triton") is not None
+
+
+@cache
+def loading_compiler(device: torch.device) -> Thread:
+    """The thread that loads Triton and what it needs for its first kernel on this GPU, begun with the first call.
+
+    That takes half a second and more, in which Python is mostly free to do something else, such as to make a task.
+    Nothing must be recorded on the device meanwhile.
+    """
+
+    def load() -> None:
+        with suppress(Exception):  # Whoever launches the first kernel meets it again, and can be told.
+            from bert4rec.kernels.gpu.launch_triton import load_compiler
+
+            load_compiler(device)
+
+    thread = Thread(target=load, daemon=True)
+    thread.start()
+    return thread
 
 
 class Played:

@@ -21,6 +21,7 @@ from bert4rec.data.dataset import Dataset
 from bert4rec.data.splits import make_split
 from bert4rec.distributed.crew import ALONE, Crew
 from bert4rec.errors import Bert4RecError, NotFoundError, UsageError, one_of
+from bert4rec.kernels.support import has_triton, loading_compiler
 from bert4rec.training.checkpoint import load_tensors, save_tensors
 from bert4rec.training.device import Placement, place
 from bert4rec.training.memory import what_fits
@@ -77,6 +78,8 @@ def launch(
     if track is not None:
         one_of("track", track, TRACKERS)
     placement = place(device)
+    if placement.device.type == "cuda" and MODELS[plan.model].network.has_kernels and has_triton():
+        loading_compiler(placement.device)
     if dataset.path:
         dataset.verify()
     keeper = TemporaryFolder() if folder is None else None

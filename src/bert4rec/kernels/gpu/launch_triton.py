@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import triton
 
+from bert4rec.kernels.support import loading_compiler
+
 SIZES = {"num_rows", "num_parts", "num_sums"}
 """Numbers by which nothing is found in memory, by the names that kernels give them."""
 
@@ -52,17 +54,23 @@ def _nothing_kernel() -> None:
     pass
 
 
+def load_compiler(device: torch.device) -> None:
+    """Let Triton look up what all kernels need, such as the whereabouts of CUDA and a hash of its own files."""
+    torch.cuda.set_device(device)
+    _nothing_kernel[(1,)]()
+
+
 @contextmanager
-def compiling_ahead() -> Iterator[None]:
+def compiling_ahead(device: torch.device) -> Iterator[None]:
     """Meanwhile nothing that kernels are to write is written. In the end all that were met have been compiled.
 
     What is computed must not depend on it. Triton compiles one kernel after the other if it is left alone.
     """
+    # What Triton looks up once it would look up several times if several threads asked at the same time.
+    loading_compiler(device).join()
     if not hasattr(triton, "AsyncCompileMode"):
         yield
         return
-    # What all need, such as the whereabouts of CUDA, Triton looks up once, unless several do at the same time.
-    _nothing_kernel[(1,)]()
     # On the way back too, kernels must be met by this thread, for which they are collected.
     with (
         _Compilers() as threads,
