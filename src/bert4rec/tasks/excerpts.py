@@ -7,7 +7,6 @@ pinned memory. Batches are made of it there, and are the same as if everything w
 
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,16 +46,24 @@ Items = Tensor | Excerpt
 
 
 def read_excerpt(
-    items: NDArray[np.int32], begin: NDArray[np.int64], end: NDArray[np.int64]
+    items: NDArray[np.int32],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    room: NDArray[np.int32] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """The fields of an excerpt that has at least items[begin[i] : end[i]] for every i."""
+    """The fields of an excerpt that has at least items[begin[i] : end[i]] for every i.
+
+    Its items are written into `room`, if that is given; they are never more than these pieces together.
+    """
     order = np.argsort(begin)
     begin, end = begin[order], np.maximum.accumulate(end[order])
     is_first = np.append(True, begin[1:] > end[:-1])
     starts, ends = begin[is_first], end[np.append(is_first[1:], True)]
     lengths = ends - starts
-    places = np.cumsum(lengths) - lengths
-    return items[np.arange(lengths.sum()) + np.repeat(starts - places, lengths)], starts, places
+    # Piece by piece, in half the time of an index for each item: Python runs nothing else meanwhile.
+    pieces = [items[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
+    found = np.concatenate(pieces, out=None if room is None else room[: lengths.sum()])
+    return found, starts, np.cumsum(lengths) - lengths
 
 
 class RoundExcerpts:
@@ -70,7 +77,7 @@ class RoundExcerpts:
         """`begin` and `length` are those of the samples [steps of the round, batch size]; a block has `steps`."""
         self._items, self._device, self._steps = np.asarray(sequences.items), sequences.device, steps
         self._begin, self._length = begin.cpu().numpy(), length.cpu().numpy()
-        self._read: dict[int, tuple[NDArray[Any], ...] | Exception] = {}
+        self._read: dict[int, tuple[Tensor, ...] | Exception] = {}
         self._thread: Thread | None = None
 
     def block(self, number: int) -> Excerpt:
@@ -78,29 +85,36 @@ class RoundExcerpts:
         if self._thread:
             self._thread.join()
         if number not in self._read:
-            self._read_block(number)
+            self._read_block(number, self._room(number))
         found = self._read.pop(number)
         self._read.clear()
         if isinstance(found, Exception):
             raise found
         if (number + 1) * self._steps < len(self._begin):
-            self._thread = Thread(target=self._read_block, args=(number + 1,))
+            self._thread = Thread(target=self._read_block, args=(number + 1, self._room(number + 1)))
             self._thread.start()
         return Excerpt(*map(self._to_device, found))
 
-    def _read_block(self, number: int) -> None:
-        rows = slice(number * self._steps, (number + 1) * self._steps)
+    def _rows(self, number: int) -> slice:
+        return slice(number * self._steps, (number + 1) * self._steps)
+
+    def _room(self, number: int) -> Tensor:
+        """For the items of a block, from where a GPU copies while it computes."""
+        # One more each, which is what is asked for where the next item is.
+        size = int((self._length[self._rows(number)] + 1).sum())
+        return torch.empty(size, dtype=torch.int32, pin_memory=self._device.type == "cuda")
+
+    def _read_block(self, number: int, room: Tensor) -> None:
+        rows = self._rows(number)
         begin, length = self._begin[rows].ravel(), self._length[rows].ravel()
         try:
-            # One more, which is what is asked for where the next item is.
             end = np.minimum(begin + length + 1, len(self._items))
-            self._read[number] = read_excerpt(self._items, begin, end)
+            found, *numbers = read_excerpt(self._items, begin, end, room.numpy())
+            self._read[number] = room[: len(found)], *map(torch.from_numpy, numbers)
         except Exception as error:  # In the caller's thread it can be dealt with.
             self._read[number] = error
 
-    def _to_device(self, array: NDArray[Any]) -> Tensor:
-        tensor = torch.from_numpy(array)
-        # From pinned memory, a GPU copies while it computes.
-        return (
-            tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
-        )
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        if self._device.type != "cuda":
+            return tensor
+        return tensor.pin_memory().to(self._device, non_blocking=True)
