@@ -278,7 +278,7 @@ class Loop:
             from bert4rec.kernels.gpu.launch_triton import compiling_ahead
 
             self._ready.show_first()
-            with compiling_ahead():
+            with compiling_ahead(self.device):
                 self._find_gradients()
                 if self._optimizer.has_kernels:
                     self._optimizer.step()

@@ -271,10 +271,14 @@ class StageTrainer:
     ) -> Callable[[TrainingProgress], str]:
         """Why a training has come to nothing, from its progress; empty as long as something may become of it."""
         if stage == "selection":
-            floor = self.yardsticks.floor(len(self.split.valid))
-            return lambda progress: why_collapsed(progress, training, floor) if floor is not None else ""
+            return lambda progress: self._why_collapsed(progress, training)
         selection, warmup = self.log.read("selection"), training.warmup_steps
         return lambda progress: why_fallen_behind(progress.history, selection, warmup, steps)
+
+    def _why_collapsed(self, progress: TrainingProgress, training: TrainingConfig) -> str:
+        # Counting takes a while, and nothing can be judged by it before the first validation.
+        floor = self.yardsticks.floor(len(self.split.valid)) if progress.history else None
+        return why_collapsed(progress, training, floor) if floor is not None else ""
 
     @cached_property
     def yardsticks(self) -> Yardsticks:
