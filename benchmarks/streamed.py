@@ -25,7 +25,7 @@ from bert4rec.training.device import Placement, place
 from bert4rec.training.loop import Loop
 from bert4rec.training.specs import MODELS
 
-TURNS, WARM, SECONDS = 3, 20, 4.0
+TURNS, WARM, SECONDS = 3, 20, 4
 ROOM: dict[str, dict[str, Any]] = {
     "at hand": {"SHARE_OF_CARD": 1.0, "BYTES_AT_HAND": 1 << 50},
     "streamed": {"SHARE_OF_CARD": 0.0, "BYTES_AT_HAND": 0},
@@ -93,9 +93,11 @@ def make_loop(dataset: Dataset, given: argparse.Namespace, placement: Placement,
 
 
 def steps_per_second(loop: Loop, placement: Placement) -> float:
+    """The device is waited for once a second, as a training does that reports."""
     began, first = time.perf_counter(), loop.progress.step
-    while time.perf_counter() - began < SECONDS:
-        loop.run_steps(loop.progress.step + WARM)
+    for second in range(1, SECONDS + 1):
+        while time.perf_counter() - began < second:
+            loop.run_steps(loop.progress.step + WARM)
         wait(placement)
     return (loop.progress.step - first) / (time.perf_counter() - began)
 

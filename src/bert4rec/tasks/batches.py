@@ -238,6 +238,8 @@ class Batches:
         samples = self._round[1][slice(first, first + self.block_steps)]
         items = self._items_of_block(part, self._round[1])
         block = pack(items, samples, self.shape, self.rule, self._generator(number, part))
+        if self._excerpts:
+            self._excerpts.read_ahead(part + 1)
         return number * self.steps_per_round + first, block
 
     def _items_of_block(self, part: int, samples: SequenceSamples) -> Items:

@@ -76,12 +76,12 @@ class RoundExcerpts:
     def __init__(self, sequences: MappedSequences, begin: Tensor, length: Tensor, steps: int) -> None:
         """`begin` and `length` are those of the samples [steps of the round, batch size]; a block has `steps`."""
         self._items, self._device, self._steps = np.asarray(sequences.items), sequences.device, steps
-        self._begin, self._length = begin.cpu().numpy(), length.cpu().numpy()
+        self._begin, self._length = (each.contiguous().cpu().numpy() for each in (begin, length))
         self._read: dict[int, tuple[Tensor, ...] | Exception] = {}
         self._thread: Thread | None = None
 
     def block(self, number: int) -> Excerpt:
-        """What the block of this number needs. The one behind it is begun."""
+        """What the block of this number needs."""
         if self._thread:
             self._thread.join()
         if number not in self._read:
@@ -90,10 +90,13 @@ class RoundExcerpts:
         self._read.clear()
         if isinstance(found, Exception):
             raise found
-        if (number + 1) * self._steps < len(self._begin):
-            self._thread = Thread(target=self._read_block, args=(number + 1, self._room(number + 1)))
-            self._thread.start()
         return Excerpt(*map(self._to_device, found))
+
+    def read_ahead(self, number: int) -> None:
+        """Begin to read what the block of this number needs, if there is one: call it when the device has work."""
+        if number * self._steps < len(self._begin):
+            self._thread = Thread(target=self._read_block, args=(number, self._room(number)))
+            self._thread.start()
 
     def _rows(self, number: int) -> slice:
         return slice(number * self._steps, (number + 1) * self._steps)
