@@ -462,3 +462,22 @@ def assert_same_files(one: Path, other: Path) -> None:
         if name != "dataset.json" and (one / name).read_bytes() != (other / name).read_bytes()
     ]
     assert not different
+
+
+def test_the_driver_lets_go_of_each_partition(spark: "SparkSession") -> None:
+    """However many there are, its Java holds a few of them at most."""
+    from pyspark.sql import functions as F
+
+    partitions, mib = 40, 4
+    large = spark.range(0, partitions, 1, partitions).select(
+        F.repeat(F.rpad(F.col("id").cast("string"), 1024, "x"), 1024 * mib).alias("text")
+    )
+    assert spark._jvm
+    java = spark._jvm.java.lang
+    runtime, used = java.Runtime.getRuntime(), list[int]()
+    for row in complete_log.one_by_one(large):
+        assert len(row.text) == mib << 20
+        java.System.gc()
+        used.append((runtime.totalMemory() - runtime.freeMemory()) >> 20)
+    assert len(used) == partitions
+    assert max(used) - min(used) < partitions * mib / 2

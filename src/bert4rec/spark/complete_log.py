@@ -372,8 +372,17 @@ def stream(table: "DataFrame") -> "Iterator[pl.DataFrame]":
     """The rows of a table in their order, one partition after the other."""
     import polars as pl
 
-    for row in table.mapInArrow(_to_bytes, "batch binary").toLocalIterator(prefetchPartitions=True):
+    for row in one_by_one(table.mapInArrow(_to_bytes, "batch binary")):
         yield pl.read_ipc_stream(bytes(row.batch))
+
+
+def one_by_one(table: "DataFrame") -> "Iterator[Row]":
+    """The rows of a table in their order; the driver holds a partition and the next.
+
+    As rows of an RDD. A DataFrame's belong to a query, and Spark (4.3) keeps what all jobs of a query have brought until
+    it ends; those that are begun when it has ended are never let go of.
+    """
+    return iter(table.rdd.toLocalIterator(prefetchPartitions=True))
 
 
 def _to_bytes(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":

@@ -16,7 +16,7 @@ from bert4rec.data.blocks import forget_pages
 from bert4rec.data.dataset import write_table
 from bert4rec.data.filters import Actions, count_oddities
 from bert4rec.data.prepare import Ordered
-from bert4rec.spark.complete_log import Shelf, sent, stream
+from bert4rec.spark.complete_log import Shelf, one_by_one, sent, stream
 from bert4rec.spark.spark_actions import SparkActions
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def deliver(actions: SparkActions, folder: Path, shelf: Shelf) -> Ordered:
     sequences = new_array(folder / "sequences.npy", np.int32, (num_actions,))
     times = new_array(folder / "times.npy", np.int64, (num_actions,)) if actions.has_times else None
     user = begin = 0
-    for part in packed.toLocalIterator(prefetchPartitions=True):
+    for part in one_by_one(packed):
         lengths = np.frombuffer(part.lengths, np.int64)
         offsets[user + 1 : user + 1 + len(lengths)] = begin + np.cumsum(lengths)
         forget_pages(offsets)
