@@ -184,6 +184,7 @@ def trained(
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     seconds = time.perf_counter() - began
+    loop.catch_up()
     task.model.eval()
     value = value_of(make_scorer(task.model, placement.dtype), dataset, judged, device.type)
     return value, config.training.steps * config.training.batch_size / seconds

@@ -68,7 +68,7 @@ def test_with_all_rows_in_use_it_is_the_step_of_a_whole_table() -> None:
     assert set(of_lending.state) == set(lending.parameters()), "nothing that was lent is remembered"
 
 
-def test_rows_that_are_not_used_keep_every_bit_and_do_not_decay() -> None:
+def test_rows_that_are_not_used_are_not_touched() -> None:
     model, used = Tables(), [3, 5, 3, 11]
     optimizer = optimizer_of(model)
     step_with(model, optimizer, list(range(ROWS)))  # so that there are moments
@@ -87,6 +87,32 @@ def test_rows_that_are_not_used_keep_every_bit_and_do_not_decay() -> None:
                 assert not (old[is_used] == new[is_used]).any()
             else:
                 assert new == old + 1 == 2, "steps are counted for all rows together"
+
+
+@pytest.mark.parametrize(("steps_before", "near"), [(5, 0.15), (1000, 1e-3)])
+def test_rows_end_where_they_would_if_every_step_touched_all_of_them(steps_before: int, near: float) -> None:
+    """As by torch's AdamW, for which a row that is not used has a gradient of 0."""
+    ours, theirs = Tables(), Tables()
+    begun = ours.table.detach().clone()
+    optimizer = optimizer_of(ours, clip_norm=1e9)
+    reference = torch.optim.AdamW([theirs.table], lr=0.1, weight_decay=0.3)
+    generator = torch.Generator().manual_seed(1)
+    all_but_one = list(range(ROWS - 1))
+    uses = [*[all_but_one] * steps_before, [3], [3, 5], [5], *[[7, 3]] * 30, [5, 6], *[[0]] * 4]
+    for numbers in uses:
+        gradients = torch.randn(len(numbers), DIM, generator=generator) + 1
+        optimizer.zero_grad()
+        used = distinct(torch.tensor(numbers), fixed=False)
+        (lend_rows(ours.table, used)[used.places] * gradients).sum().backward()
+        optimizer.step()
+        theirs.table.grad = torch.zeros(ROWS, DIM).index_add(0, torch.tensor(numbers), gradients)
+        reference.step()
+    optimizer.catch_up()
+    moved, wanted = ours.table.detach() - begun, theirs.table.detach() - begun
+    assert torch.linalg.vector_norm(moved - wanted) < near * torch.linalg.vector_norm(wanted)
+    now = ours.table.detach().clone()
+    optimizer.catch_up()
+    assert torch.equal(ours.table, now), "what is up to date stays as it is"
 
 
 @pytest.mark.parametrize("fixed", [False, True])

@@ -7,12 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.kernels.support import can_run, narrow_address
-from bert4rec.kernels.used_rows import LentRows, forget_rows, lent_rows
+from bert4rec.kernels.used_rows import LentRows, Moments, forget_rows, lent_rows, make_up_for
 
 Norm = Callable[[list[Tensor]], Tensor]
 """How long the gradients of these parameters are together."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 MOMENTS = "exp_avg", "exp_avg_sq"
+CURRENT = "current"
+"""Name of the steps that had been done when a row of a lent table was last brought up to date."""
+ROWS_AT_ONCE = 1 << 18
+"""When all rows of a table are brought up to date."""
 ALIGNMENT = 16
 """Bytes at whose multiples the kernels expect tensors to begin."""
 
@@ -24,9 +28,10 @@ class ClippedAdamW:
     is that of `torch.optim.AdamW`, which would do the same; but its first use imports a compiler, which takes seconds.
     With a `norm` of its own, where parameters are parts of larger ones, kernels are left alone.
 
-    Of a table whose rows were lent (`used_rows`), only these are updated, and so are their moments: a row that a step
-    does not use keeps its content and its moments, and does not decay. The number of steps is one for all rows. That is
-    the rule of `torch.optim.SparseAdam` and TensorFlow's LazyAdam.
+    Of a table whose rows were lent (`used_rows`), only these are updated, and so are their moments. What a row misses,
+    steps with a gradient of 0, is made up for when it is lent again (`caught_up`), and of all rows by `catch_up`. So a
+    row that is seldom used goes as far as by `torch.optim.AdamW`. By the rule of SparseAdam and LazyAdam, which leave
+    it where it is in between, it would go a tenth as far.
     """
 
     def __init__(
@@ -54,7 +59,7 @@ class ClippedAdamW:
         lent = {table: rows for table in self.parameters if (rows := lent_rows(table))}
         for parameter in self.parameters:
             if parameter.grad is not None or parameter in lent:
-                self._begin(parameter)
+                self._begin(parameter, is_lent=parameter in lent)
         for table, some in lent.items():
             self.state[some.rows] = self._lend_state(table, some)
         if self.has_kernels:
@@ -63,6 +68,25 @@ class ClippedAdamW:
             self._step_by_torch(learned)
         for table, some in lent.items():
             self._put_back(table, some)
+
+    def go_on(self, parameter: Tensor, kept: dict[str, Tensor]) -> None:
+        """Take up what was remembered of a parameter."""
+        self.state[parameter] = kept
+        if CURRENT in kept:
+            self._make_up_for(parameter)
+
+    @torch.no_grad()
+    def catch_up(self) -> None:
+        """Bring all rows of all tables up to date."""
+        for table, state in self.state.items():
+            if CURRENT not in state:
+                continue
+            for start in range(0, len(table), ROWS_AT_ONCE):
+                some = slice(start, start + ROWS_AT_ONCE)
+                table[some], moments = self._caught_up(table, some, table.detach()[some])
+                for key in MOMENTS:
+                    state[key][some] = moments[key]
+            state[CURRENT].copy_(state["step"])
 
     def step_was_recorded(self) -> None:
         """Call it before a recorded step is replayed: that step finds its gradients elsewhere than those before it.
@@ -82,13 +106,19 @@ class ClippedAdamW:
         )
 
     def _learned(self) -> list[Tensor]:
-        """All that has a gradient: parameters, and rows that were lent by one."""
-        lent = [rows.rows for table in self.parameters if (rows := lent_rows(table))]
-        return [each for each in self.parameters if each.grad is not None] + lent
+        """All that has a gradient, in the order of the parameters, and rows that were lent by one in its place."""
+        learned = list[Tensor]()
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                learned.append(parameter)
+            if lent := lent_rows(parameter):
+                learned.append(lent.rows)
+        return learned
 
     def _lend_state(self, table: Tensor, lent: LentRows) -> dict[str, Tensor]:
         state = self.state[table]
-        return {"step": state["step"], **{key: lent.of(state[key]) for key in MOMENTS}}
+        moments = lent.moments or {key: state[key][lent.distinct.numbers] for key in MOMENTS}
+        return {"step": state["step"], **moments}
 
     def _put_back(self, table: Tensor, lent: LentRows) -> None:
         state, of_rows = self.state[table], self.state.pop(lent.rows)
@@ -96,16 +126,29 @@ class ClippedAdamW:
         lent.put_back(table, lent.rows)
         for key in MOMENTS:
             lent.put_back(state[key], of_rows[key])
+        state[CURRENT][lent.distinct.numbers] = state["step"].to(state[CURRENT].dtype)
+
+    def _make_up_for(self, table: Tensor) -> None:
+        make_up_for(table, lambda numbers, rows: self._caught_up(table, numbers, rows))
+
+    def _caught_up(self, table: Tensor, numbers: Tensor | slice, rows: Tensor) -> tuple[Tensor, Moments]:
+        state = self.state[table]
+        moments = {key: state[key][numbers] for key in MOMENTS}
+        missed = state["step"] - state[CURRENT][numbers]
+        return caught_up(rows, moments, missed, state["step"], self._rate, self.decay(table))
 
     def decay(self, parameter: Tensor) -> float:
         """How much of itself it loses at each step, times the learning rate."""
         return self._weight_decay if parameter.dim() >= 2 else 0.0
 
-    def _begin(self, parameter: Tensor) -> None:
+    def _begin(self, parameter: Tensor, *, is_lent: bool) -> None:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), device=parameter.device)
             state |= {key: torch.zeros_like(parameter) for key in MOMENTS}
+        if is_lent and CURRENT not in state:
+            state[CURRENT] = state["step"].int().repeat(len(parameter))
+            self._make_up_for(parameter)
 
     def _step_by_torch(self, learned: list[Tensor]) -> None:
         length = (self._norm or gradient_norm)(learned)
@@ -167,6 +210,28 @@ class ClippedAdamW:
         )
         # Copies in bfloat16 were renewed.
         torch.autograd.graph.increment_version([each for each in learned if not narrow_address(each)])
+
+
+def caught_up(
+    rows: Tensor, moments: Moments, missed: Tensor, steps: Tensor, rate: Tensor, decay: float
+) -> tuple[Tensor, Moments]:
+    """Rows [K, ...] and their moments after the last `missed` [K] of so many steps, in which their gradient was 0.
+
+    The first moment falls from step to step, and the root of the second one more slowly, so the steps of a row are a
+    geometric series. Taken as constant meanwhile are the learning rate, and what corrects the moments of a training
+    that has just begun: both change slowly beside a series of which two thirds are done after ten steps.
+    """
+    missed = missed.view(-1, *[1] * (rows.dim() - 1))
+    first, second = (moments[key] for key in MOMENTS)
+    kept = 1 - rate * decay
+    ratio = BETAS[0] / BETAS[1] ** 0.5 / kept
+    length = rate * ratio / (1 - ratio) * -torch.expm1(missed * ratio.log())
+    done = steps - missed + 1
+    of_first, of_second = (-torch.expm1(done * math.log(beta)) for beta in BETAS)
+    direction = first / of_first / ((second / of_second).sqrt() + EPSILON)
+    rows = (rows - length * direction) * torch.exp(missed * kept.log())
+    lasting = (torch.exp(missed * math.log(beta)) for beta in BETAS)
+    return rows, {key: moments[key] * share for key, share in zip(MOMENTS, lasting, strict=True)}
 
 
 def gradient_norm(learned: list[Tensor]) -> Tensor:

@@ -3,8 +3,12 @@
 The small table is learned like any parameter, so its gradient is small too. `ClippedAdamW` lends the moments of the
 same rows, updates both as it updates everything, and puts them back. Shapes are fixed by the number of rows that were
 asked for, repeats included, and nothing is read back to the host, so a step with lent rows can be recorded.
+
+A row that no step uses has a gradient of 0, with which the optimiser moves it all the same: it decays, and goes on for
+a while where it was going. What a row has missed is made up for when it is lent again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -23,15 +27,19 @@ class Distinct(NamedTuple):
     """[N]: of each of the numbers asked for, among `numbers`."""
 
 
+Moments = dict[str, Tensor]
+"""What an optimiser remembers of rows, by its own names."""
+CatchUp = Callable[[Tensor, Tensor], tuple[Tensor, Moments]]
+"""From row numbers and rows to what these have become, and their moments."""
+
+
 class LentRows(NamedTuple):
     """A small table, and the rows of the large one that it stands for."""
 
     rows: Tensor
     distinct: Distinct
-
-    def of(self, table: Tensor) -> Tensor:
-        """The same rows of another table of the same length."""
-        return table[self.distinct.numbers]
+    moments: Moments
+    """Of the rows; empty before the first step."""
 
     def put_back(self, table: Tensor, rows: Tensor) -> None:
         """Repeats write what is there already, so it does not matter who comes last."""
@@ -56,9 +64,16 @@ def lend_rows(table: Tensor, used: Distinct) -> Tensor:
     """The used rows of a table. Of one that is learned, they are what the next step of the optimiser updates."""
     rows = table.detach()[used.numbers]
     if table.requires_grad:
+        catch_up: CatchUp | None = getattr(table, "_catch_up", None)
+        rows, moments = catch_up(used.numbers, rows) if catch_up else (rows, {})
         rows.requires_grad_()
-        table._lent = LentRows(rows, used)  # type: ignore[attr-defined]
+        table._lent = LentRows(rows, used, moments)  # type: ignore[attr-defined]
     return rows
+
+
+def make_up_for(table: Tensor, catch_up: CatchUp) -> None:
+    """Let this bring rows up to date whenever they are lent."""
+    table._catch_up = catch_up  # type: ignore[attr-defined]
 
 
 def lent_rows(table: Tensor) -> LentRows | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from bert4rec.distributed.crew import ALONE, Crew
 from bert4rec.errors import DataError
 from bert4rec.evaluation.criterion import USUAL
+from bert4rec.kernels.adamw import CURRENT, MOMENTS
 from bert4rec.kernels.support import (
     EVERY_SEED,
     SEEDS_A_STEP,
@@ -242,10 +243,9 @@ class Loop:
         self._loss_steps = state["loss_steps"]
         if self.progress.step:  # Before its first step the optimiser has nothing to remember.
             for name, parameter in self.task.model.named_parameters():
-                kept = {key: tensors[f"optimizer.{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-                self._optimizer.state[parameter] = {
-                    key: tensor.to(self.device) for key, tensor in kept.items()
-                }
+                keys = ["step", *MOMENTS, *[CURRENT] * (f"optimizer.{CURRENT}.{name}" in tensors)]
+                kept = {key: tensors[f"optimizer.{key}.{name}"].to(self.device) for key in keys}
+                self._optimizer.go_on(parameter, kept)
         torch.set_rng_state(tensors["rng.cpu"])
         if self.device.type == "cuda" and "rng.cuda" in tensors:  # It may have begun on the CPU.
             torch.cuda.set_rng_state(tensors["rng.cuda"], self.device)
@@ -335,6 +335,7 @@ class Loop:
     def _mark(self, hooks: Hooks, clock: Clock) -> None:
         """Validate, remember the best weights, and note how things stand."""
         entry: dict[str, Any] = {"step": self.progress.step, "loss": self._mean_loss()}
+        self.catch_up()
         if hooks.validate:
             self.task.model.eval()
             began = time.perf_counter()
@@ -350,6 +351,11 @@ class Loop:
         self.progress.history.append(entry | hooks.facts())
         self._loss_sum.zero_()
         self._loss_steps = 0
+
+    def catch_up(self) -> None:
+        """Let weights be what they would be if every step had touched all of them."""
+        with self._crew.order("catch_up"):
+            self._optimizer.catch_up()
 
     def keep_best(self) -> None:
         """Remember the weights as they are."""

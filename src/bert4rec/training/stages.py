@@ -260,6 +260,7 @@ class StageTrainer:
             else:
                 {
                     "take_step": loops[0].take_step,
+                    "catch_up": loops[0].catch_up,
                     "keep_best": loops[0].keep_best,
                     "collect": loops[0].collect,
                     "weights": loops[0].weights,
