@@ -214,7 +214,8 @@ def _roles(rows: "DataFrame") -> list[str]:
 def _without_blanks(rows: "DataFrame") -> "DataFrame":
     """Text without blanks around it, and `blanks`: whether there may have been some.
 
-    What begins and ends with a sign of ASCII has none. To see that is much faster than to trim.
+    What begins and ends with a sign of ASCII has none. To see that is much faster than to trim, and the last byte is
+    found faster than the last sign.
     """
     from pyspark.sql import functions as F
 
@@ -222,8 +223,8 @@ def _without_blanks(rows: "DataFrame") -> "DataFrame":
     for role in rows.columns:
         if role not in ("user", "item", "title") or not _is_text(rows, role):
             continue
-        text, last = F.col(role), F.substring(role, -1, 1)
-        is_plain = (text >= "!") & (text < "\x7f") & (last >= "!") & (last < "\x7f")
+        text, last = F.col(role), F.substring(F.col(role).cast("binary"), -1, 1)
+        is_plain = (text >= "!") & (text < "\x7f") & (last >= F.lit(b"!")) & (last < F.lit(b"\x7f"))
         has_none &= F.coalesce(is_plain, F.lit(True))
         texts[role] = F.when(is_plain, text).otherwise(F.btrim(text, F.lit(BLANKS)))
     return rows.withColumns({**texts, "blanks": ~has_none})
@@ -264,7 +265,9 @@ def _survey(rows: "DataFrame", undecided: Sequence[str]) -> "list[Row]":
     for role in undecided:
         number = _without_point(F.col(role))
         is_whole = number.rlike(WHOLE) & number.try_cast("bigint").isNotNull()
-        found.append(F.bool_and(F.when(left, is_whole)).alias(f"whole {role}"))
+        # Most names begin with a letter, which is seen many times as fast as that they match no pattern.
+        is_name = F.when(left & (F.col(role) >= ":"), F.lit(False))
+        found.append(F.bool_and(is_name.when(left, is_whole)).alias(f"whole {role}"))
     found.append(F.count_if(left).alias("complete"))
     if "time" in rows.columns:
         found.append(F.count_if(F.col("bad").isNull() & F.col("time").isNull()).alias("untimed"))
