@@ -98,7 +98,7 @@ def test_data_on_the_disk_and_a_sampled_softmax_stand_beside_what_they_are_compa
     sampled = {
         "scale": "sampled softmax",
         "items": 1_000_000,
-        "negatives": 32_768,
+        "negatives": 65_536,
         "model": "bert4rec+",
         "dim": 64,
         "device": "a card",

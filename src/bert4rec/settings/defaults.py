@@ -11,7 +11,7 @@ from bert4rec.settings.objectives import Cloze, Joint, NextItem, TrainingConfig
 from bert4rec.settings.presets import Values
 from bert4rec.settings.sections import SECTIONS, Sections
 
-MOST_ITEMS, NEGATIVES = 1_000_000, 32_768
+MOST_ITEMS, NEGATIVES = 1_000_000, 65_536
 """Targets are compared with all items up to so many; above, with so many that are drawn. A GPU takes longer for the
 softmax over a million items than for all the rest. The catalogue alone decides, and not the device: so results do not
 depend on where they were computed."""

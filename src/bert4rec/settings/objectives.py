@@ -101,7 +101,7 @@ class Cloze(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Without a preset: 0 up to a million items, 32768 above."""
+    softmax). Without a preset: 0 up to a million items, 65536 above."""
 
     @staticmethod
     def usual_learning_rate(width: int) -> float:
@@ -131,7 +131,7 @@ class Joint(ObjectiveSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """Items drawn for each batch, which targets are compared with (sampled softmax); 0 compares with all items (exact
-    softmax). Without a preset: 0 up to a million items, 32768 above."""
+    softmax). Without a preset: 0 up to a million items, 65536 above."""
 
     def check_network(self, network: ModelSettings) -> None:
         """Refuse to ask in a way that is not learned."""
@@ -171,7 +171,7 @@ class NextItem(NextItemSettings):
     """Histories longer than the model sees are cut into windows this share of the length apart."""
     negatives: Annotated[int, Ge(0)] = 0
     """With `cross-entropy`: items drawn for each batch, which targets are compared with (sampled softmax); 0 compares
-    with all items (exact softmax). Without a preset: 0 up to a million items, 32768 above."""
+    with all items (exact softmax). Without a preset: 0 up to a million items, 65536 above."""
 
     @property
     def softmax_negatives(self) -> int:

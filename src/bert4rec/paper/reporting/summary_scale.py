@@ -6,14 +6,13 @@ from itertools import product
 from bert4rec.paper.reporting.cost_model import Job, StepCost, step_cost
 from bert4rec.paper.reporting.evidence import Line
 from bert4rec.paper.reporting.layout import Row, Table
+from bert4rec.settings.defaults import NEGATIVES
 
 LARGE_CATALOGUE = 1_000_000
 """At least so many items make a training one that the softmax bounds, as larger ones are."""
 MEASURED_LIMIT = 788e12
 """Operations a second of one H200 in a large product of bfloat16 matrices."""
 GPUS = (1, 8, 64)
-NEGATIVES = 32_768
-"""What is usual above a million items."""
 JOBS = {
     "10 million items, exact softmax": Job(10_000_000),
     "10 million items, sampled softmax": Job(10_000_000, negatives=NEGATIVES),
