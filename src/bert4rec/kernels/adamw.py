@@ -7,16 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from bert4rec.kernels.support import can_run, narrow_address
-from bert4rec.kernels.used_rows import LentRows, Moments, forget_rows, lent_rows, make_up_for
+from bert4rec.kernels.used_rows import LentRows, Moments, forget_rows, lent_rows, when_lent
 
 Norm = Callable[[list[Tensor]], Tensor]
 """How long the gradients of these parameters are together."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 MOMENTS = "exp_avg", "exp_avg_sq"
 CURRENT = "current"
-"""Name of the steps that had been done when a row of a lent table was last brought up to date."""
+"""Of each row of a lent table: the step up to which it is updated."""
 ROWS_AT_ONCE = 1 << 18
 """When all rows of a table are brought up to date."""
+LASTING = 20
+"""Steps after which a row without a gradient has nearly come to rest."""
 ALIGNMENT = 16
 """Bytes at whose multiples the kernels expect tensors to begin."""
 
@@ -29,9 +31,10 @@ class ClippedAdamW:
     With a `norm` of its own, where parameters are parts of larger ones, kernels are left alone.
 
     Of a table whose rows were lent (`used_rows`), only these are updated, and so are their moments. What a row misses,
-    steps with a gradient of 0, is made up for when it is lent again (`caught_up`), and of all rows by `catch_up`. So a
-    row that is seldom used goes as far as by `torch.optim.AdamW`. By the rule of SparseAdam and LazyAdam, which leave
-    it where it is in between, it would go a tenth as far.
+    steps with a gradient of 0, is made up for when it is lent again (`caught_up`), and of all rows by `catch_up`; for
+    that, `plan_rates` must have told the learning rates of all steps. So a row that is seldom used goes as far as by
+    `torch.optim.AdamW`. By the rule of SparseAdam and LazyAdam, which leave it where it is in between, one that is used
+    every hundred steps would go a tenth as far.
     """
 
     def __init__(
@@ -47,6 +50,15 @@ class ClippedAdamW:
         self.state: dict[Tensor, dict[str, Tensor]] = {each: {} for each in self.parameters}
         self._rate, self._weight_decay, self._clip_norm = rate, weight_decay, clip_norm
         self._kernels, self._norm = _Kernels(rate), norm
+        for parameter in self.parameters:
+            when_lent(parameter, None)
+
+    def plan_rates(self, rates: Tensor) -> None:
+        """The learning rate of every step, the first one's first."""
+        self._rates = rates
+        kept = torch.log1p(-rates.cpu().double() * self._weight_decay).cumsum(0)
+        self._log_kept = nn.functional.pad(kept, (1, 0)).to(rates)
+        """How much of itself a row has kept after so many steps, as a logarithm."""
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -72,8 +84,7 @@ class ClippedAdamW:
     def go_on(self, parameter: Tensor, kept: dict[str, Tensor]) -> None:
         """Take up what was remembered of a parameter."""
         self.state[parameter] = kept
-        if CURRENT in kept:
-            self._make_up_for(parameter)
+        when_lent(parameter, self._caught_up if CURRENT in kept else None)
 
     @torch.no_grad()
     def catch_up(self) -> None:
@@ -128,14 +139,15 @@ class ClippedAdamW:
             lent.put_back(state[key], of_rows[key])
         state[CURRENT][lent.distinct.numbers] = state["step"].to(state[CURRENT].dtype)
 
-    def _make_up_for(self, table: Tensor) -> None:
-        make_up_for(table, lambda numbers, rows: self._caught_up(table, numbers, rows))
-
     def _caught_up(self, table: Tensor, numbers: Tensor | slice, rows: Tensor) -> tuple[Tensor, Moments]:
-        state = self.state[table]
+        state, decay, steps = self.state[table], self.decay(table), len(self._rates)
         moments = {key: state[key][numbers] for key in MOMENTS}
-        missed = state["step"] - state[CURRENT][numbers]
-        return caught_up(rows, moments, missed, state["step"], self._rate, self.decay(table))
+        step, done = state["step"].long(), state[CURRENT][numbers].long()
+        middle = done + ((step - done).clamp(max=LASTING) - 1) // 2
+        rate = self._rates[middle.clamp(0, steps - 1)]
+        log_kept = self._log_kept[step.clamp(max=steps)] - self._log_kept[done.clamp(max=steps)]
+        kept = log_kept.exp() if decay else torch.ones_like(log_kept)
+        return caught_up(rows, moments, done, step - done, rate, kept, decay)
 
     def decay(self, parameter: Tensor) -> float:
         """How much of itself it loses at each step, times the learning rate."""
@@ -148,7 +160,7 @@ class ClippedAdamW:
             state |= {key: torch.zeros_like(parameter) for key in MOMENTS}
         if is_lent and CURRENT not in state:
             state[CURRENT] = state["step"].int().repeat(len(parameter))
-            self._make_up_for(parameter)
+            when_lent(parameter, self._caught_up)
 
     def _step_by_torch(self, learned: list[Tensor]) -> None:
         length = (self._norm or gradient_norm)(learned)
@@ -213,25 +225,25 @@ class ClippedAdamW:
 
 
 def caught_up(
-    rows: Tensor, moments: Moments, missed: Tensor, steps: Tensor, rate: Tensor, decay: float
+    rows: Tensor, moments: Moments, done: Tensor, missed: Tensor, rate: Tensor, kept: Tensor, decay: float
 ) -> tuple[Tensor, Moments]:
-    """Rows [K, ...] and their moments after the last `missed` [K] of so many steps, in which their gradient was 0.
+    """Rows [K, ...] and their moments after so many steps [K] behind the first `done`, in which their gradient was 0.
 
     The first moment falls from step to step, and the root of the second one more slowly, so the steps of a row are a
-    geometric series. Taken as constant meanwhile are the learning rate, and what corrects the moments of a training
-    that has just begun: both change slowly beside a series of which two thirds are done after ten steps.
+    geometric series, of which hardly anything is left after twenty. So the learning rate is taken from the middle of
+    these, and what corrects the moments of a training that has just begun from the first of them. `kept` is how much
+    of itself a row keeps in all of these steps.
     """
-    missed = missed.view(-1, *[1] * (rows.dim() - 1))
+    like_rows = -1, *[1] * (rows.dim() - 1)
+    done, missed, rate, kept = (each.view(like_rows) for each in (done, missed, rate, kept))
     first, second = (moments[key] for key in MOMENTS)
-    kept = 1 - rate * decay
-    ratio = BETAS[0] / BETAS[1] ** 0.5 / kept
+    ratio = BETAS[0] / BETAS[1] ** 0.5 / (1 - rate * decay)
     length = rate * ratio / (1 - ratio) * -torch.expm1(missed * ratio.log())
-    done = steps - missed + 1
-    of_first, of_second = (-torch.expm1(done * math.log(beta)) for beta in BETAS)
+    of_first, of_second = (-torch.expm1((done + 1) * math.log(beta)) for beta in BETAS)
     direction = first / of_first / ((second / of_second).sqrt() + EPSILON)
-    rows = (rows - length * direction) * torch.exp(missed * kept.log())
     lasting = (torch.exp(missed * math.log(beta)) for beta in BETAS)
-    return rows, {key: moments[key] * share for key, share in zip(MOMENTS, lasting, strict=True)}
+    lasted = {key: moments[key] * share for key, share in zip(MOMENTS, lasting, strict=True)}
+    return (rows - length * direction) * kept, lasted
 
 
 def gradient_norm(learned: list[Tensor]) -> Tensor:

@@ -10,6 +10,7 @@ a while where it was going. What a row has missed is made up for when it is lent
 
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakMethod
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +30,8 @@ class Distinct(NamedTuple):
 
 Moments = dict[str, Tensor]
 """What an optimiser remembers of rows, by its own names."""
-CatchUp = Callable[[Tensor, Tensor], tuple[Tensor, Moments]]
-"""From row numbers and rows to what these have become, and their moments."""
+CatchUp = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Moments]]
+"""From a table, row numbers and rows to what these have become, and their moments."""
 
 
 class LentRows(NamedTuple):
@@ -64,16 +65,20 @@ def lend_rows(table: Tensor, used: Distinct) -> Tensor:
     """The used rows of a table. Of one that is learned, they are what the next step of the optimiser updates."""
     rows = table.detach()[used.numbers]
     if table.requires_grad:
-        catch_up: CatchUp | None = getattr(table, "_catch_up", None)
-        rows, moments = catch_up(used.numbers, rows) if catch_up else (rows, {})
+        known: WeakMethod[CatchUp] | None = getattr(table, "_catch_up", None)
+        catch_up = known() if known else None
+        rows, moments = catch_up(table, used.numbers, rows) if catch_up else (rows, {})
         rows.requires_grad_()
         table._lent = LentRows(rows, used, moments)  # type: ignore[attr-defined]
     return rows
 
 
-def make_up_for(table: Tensor, catch_up: CatchUp) -> None:
-    """Let this bring rows up to date whenever they are lent."""
-    table._catch_up = catch_up  # type: ignore[attr-defined]
+def when_lent(table: Tensor, catch_up: CatchUp | None) -> None:
+    """Let this method bring rows of the table up to date before they are lent; None lends them as they are.
+
+    The table does not keep it alive: an optimiser knows its tables, and both shall be gone when a training is over.
+    """
+    table._catch_up = WeakMethod(catch_up) if catch_up else None  # type: ignore[attr-defined]
 
 
 def lent_rows(table: Tensor) -> LentRows | None:

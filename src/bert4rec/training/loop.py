@@ -103,12 +103,12 @@ class Loop:
         self.best: dict[str, Tensor] = {}
         self._block: tuple[int, Tensor] = (0, torch.empty(0))
         self._ready = ReadySteps(task.width, device)
-        self._schedule = schedule(config).to(device)
         wide = torch.float32 if device.type == "mps" else torch.float64
         self._loss_sum = torch.zeros((), dtype=wide, device=device)
         self._loss_steps = 0
         self._steps_here = 0
         self._optimizer = make_optimizer(task.model, config, self._ready.rate, crew.norm_of(task))
+        self._plan_rates()
         # Steps of several processes wait for each other in between, so they are neither compiled nor recorded.
         self._is_recorded = device.type == "cuda" and crew.is_alone
         self.is_compiled = compile_step and self._is_recorded and not task.model.has_kernels
@@ -134,7 +134,9 @@ class Loop:
                     self._mark(hooks, clock)
                 if at_mark or clock.is_time_to_report():
                     loss = self.progress.history[-1]["loss"] if at_mark else self._mean_loss()
-                    hooks.report(self.progress, loss, clock.steps_per_second(self.progress.step))
+                    speed, began = clock.steps_per_second(self.progress.step), time.perf_counter()
+                    hooks.report(self.progress, loss, speed)
+                    clock.leave_out(began)
                 if clock.is_time_to_checkpoint(at_mark=at_mark):
                     self._checkpoint(checkpoint, tag, clock)
                 if self.progress.step >= last_step or self.progress.stale >= self.config.patience:
@@ -229,6 +231,7 @@ class Loop:
         """Take up what is in a checkpoint, which the first process has read."""
         tensors, state = self._crew.dealt(tensors, state)
         self.progress = TrainingProgress(**state["progress"])
+        self._plan_rates()  # Earlier attempts may have ended.
         self.best = {
             name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")
         }
@@ -297,9 +300,13 @@ class Loop:
         rows = self._rows_from(step)
         self._ready.make_room(len(self._block[1]))
         steps = torch.arange(step, step + len(rows), device=self.device).clamp_(max=self.config.steps)
-        self._ready.fill(step, rows, self._schedule[steps] * self.learning_rate, self._seeds_from(step))
+        self._ready.fill(step, rows, self._rates[steps], self._seeds_from(step))
         if self._ready.holds(step + len(rows) - 1):
             self._block = step, rows.new_empty(0)  # All of it is there now, and need not be here.
+
+    def _plan_rates(self) -> None:
+        self._rates = schedule(self.config).to(self.device) * self.learning_rate
+        self._optimizer.plan_rates(self._rates)
 
     def _seeds_from(self, step: int) -> Tensor:
         """For this step and all behind it in its block, those that a training that was not interrupted has."""
