@@ -161,6 +161,13 @@ def test_the_gpu_is_taken_if_there_is_one() -> None:
     assert place().device.type == "cuda"
 
 
+def test_triton_can_be_loaded_ahead_for_the_gpu_that_is_taken() -> None:
+    """A thread does it, in which an error would go unsaid."""
+    from bert4rec.kernels.gpu.launch_triton import load_compiler
+
+    load_compiler(place().device)
+
+
 @pytest.mark.parametrize("model", TRANSFORMERS)
 def test_data_that_does_not_fit_on_the_card_makes_the_same_batches(
     dataset: Dataset, model: str, monkeypatch: pytest.MonkeyPatch

@@ -41,7 +41,7 @@ def loading_compiler(device: torch.device) -> Thread:
 
             load_compiler(device)
 
-    thread = Thread(target=load, daemon=True)
+    thread = Thread(target=load)
     thread.start()
     return thread
 

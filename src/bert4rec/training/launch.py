@@ -78,7 +78,8 @@ def launch(
     if track is not None:
         one_of("track", track, TRACKERS)
     placement = place(device)
-    if placement.device.type == "cuda" and MODELS[plan.model].network.has_kernels and has_triton():
+    has_kernels = MODELS[plan.model].network.has_kernels and has_triton()
+    if placement.device.type == "cuda" and crew.is_alone and has_kernels:
         loading_compiler(placement.device)
     if dataset.path:
         dataset.verify()

@@ -56,8 +56,8 @@ def _nothing_kernel() -> None:
 
 def load_compiler(device: torch.device) -> None:
     """Let Triton look up what all kernels need, such as the whereabouts of CUDA and a hash of its own files."""
-    torch.cuda.set_device(device)
-    _nothing_kernel[(1,)]()
+    with torch.cuda.device(device):
+        _nothing_kernel[(1,)]()
 
 
 @contextmanager
