@@ -60,14 +60,17 @@ def read_excerpt(
     is_first = np.append(True, begin[1:] > end[:-1])
     starts, ends = begin[is_first], end[np.append(is_first[1:], True)]
     lengths = ends - starts
-    # Piece by piece, in half the time of an index for each item: Python runs nothing else meanwhile.
-    pieces = [items[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
-    found = np.concatenate(pieces, out=None if room is None else room[: lengths.sum()])
-    return found, starts, np.cumsum(lengths) - lengths
+    places = np.cumsum(lengths) - lengths
+    index = np.repeat(starts - places, lengths)
+    index += np.arange(len(index))
+    # This waits for the disk, and lets others work meanwhile; to join slices would not. By another mode than "clip" it
+    # would not write into the room itself.
+    found = np.take(items, index, out=None if room is None else room[: len(index)], mode="clip")
+    return found, starts, places
 
 
 class RoundExcerpts:
-    """The excerpts that the blocks of one round need, each read while steps of the one before are computed.
+    """The excerpts that the blocks of one round need, each read ahead while steps of the one before are computed.
 
     A thread lives for as long as it takes to read one, so that there is nothing to end. It never calls the device,
     which may be recording a step. What is raised there is raised when the excerpt is asked for.
