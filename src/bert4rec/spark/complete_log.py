@@ -382,8 +382,8 @@ def stream(table: "DataFrame") -> "Iterator[pl.DataFrame]":
 def one_by_one(table: "DataFrame") -> "Iterator[Row]":
     """The rows of a table in their order; the driver holds a partition and the next.
 
-    As rows of an RDD. A DataFrame's belong to a query, and Spark (4.3) keeps what all jobs of a query have brought until
-    it ends; those that are begun when it has ended are never let go of.
+    As rows of an RDD. Those of a DataFrame belong to a query, and Spark (4.3) keeps what all jobs of a query have
+    brought until it ends; what is begun when it has ended is never let go of.
     """
     return iter(table.rdd.toLocalIterator(prefetchPartitions=True))
 
