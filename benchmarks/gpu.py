@@ -2,8 +2,8 @@
 
 Each measurement is a process of its own, which has the card to itself. Lines for results/ go to a file for each part in
 bench/gpu/, or in the folder that `--into` names; what failed is told in the end, and the rest goes on. Prepared
-datasets of MovieLens 1M and Beauty (`--ml-1m`, `--beauty`) add how soon a training there takes its first step. `--only`
-takes some of the parts.
+datasets of MovieLens 1M and Beauty (`--ml-1m`, `--beauty`) add how soon a training there takes its first step, and is
+as good as the paper. `--only` takes some of the parts.
 """
 
 import argparse

@@ -43,14 +43,23 @@ def test_a_joint_step_stands_beside_its_halves() -> None:
     assert "| Beauty | 0.500 ms | 0.750 ms | 1.000 ms | 0.80 | a card |" in table_text(joint_table([line]))
 
 
-def test_the_first_step_has_a_time_with_and_without_what_was_compiled_before() -> None:
+def test_first_steps_and_the_paper_s_level_have_times_with_and_without_what_was_compiled_before() -> None:
     line = {
         "first_step": "ml-1m",
         "model": "bert4rec",
         "device": "a card",
         "seconds": {"cold": 7.41, "warm": 3.5},
+        "level": 0.4818,
+        "seconds_to_level": {"cold": 12.0, "warm": 8.04},
     }
-    assert "| ML-1m, bert4rec | 7.4 s | 3.5 s | a card |" in table_text(first_step_table([line]))
+    never = {**line, "first_step": "demo", "seconds_to_level": {"cold": None, "warm": None}}
+    header, _, first, second = table_text(first_step_table([line, never])).splitlines()
+    assert header == (
+        "| after | first step | first step, compiled before | the paper's level | the paper's level, compiled before "
+        "| device |"
+    )
+    assert first == "| ML-1m, bert4rec | 7.4 s | 3.5 s | 12.0 s | 8.0 s | a card |"
+    assert second == "| demo, bert4rec | 7.4 s | 3.5 s | – | – | a card |"
 
 
 def test_what_was_not_measured_is_an_empty_table() -> None:
