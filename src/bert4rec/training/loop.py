@@ -232,16 +232,8 @@ class Loop:
         tensors, state = self._crew.dealt(tensors, state)
         self.progress = TrainingProgress(**state["progress"])
         self._plan_rates()  # Earlier attempts may have ended.
-        self.best = {
-            name.removeprefix("best."): tensor for name, tensor in tensors.items() if name.startswith("best.")
-        }
-        self.task.model.load_state_dict(
-            {
-                name.removeprefix("model."): tensor
-                for name, tensor in tensors.items()
-                if name.startswith("model.")
-            }
-        )
+        self.best = _named("best.", tensors)
+        self.task.model.load_state_dict(_named("model.", tensors))
         self._loss_sum.copy_(tensors["loss_sum"])
         self._loss_steps = state["loss_steps"]
         if self.progress.step:  # Before its first step the optimiser has nothing to remember.
@@ -400,3 +392,8 @@ class Loop:
             }
         with self._crew.order("collect"):
             return self._crew.collected(tensors)
+
+
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
