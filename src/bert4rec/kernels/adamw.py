@@ -72,6 +72,8 @@ class ClippedAdamW:
         for parameter in self.parameters:
             if parameter.grad is not None or parameter in lent:
                 self._begin(parameter, is_lent=parameter in lent)
+            is_by_rows = CURRENT in self.state[parameter]
+            assert parameter.grad is None or not is_by_rows, "a table is learned as a whole or by its rows"
         for table, some in lent.items():
             self.state[some.rows] = self._lend_state(table, some)
         if self.has_kernels:

@@ -238,7 +238,8 @@ class Loop:
         self._loss_steps = state["loss_steps"]
         if self.progress.step:  # Before its first step the optimiser has nothing to remember.
             for name, parameter in self.task.model.named_parameters():
-                keys = ["step", *MOMENTS, *[CURRENT] * (f"optimizer.{CURRENT}.{name}" in tensors)]
+                is_lent = f"optimizer.{CURRENT}.{name}" in tensors
+                keys = ["step", *MOMENTS, *([CURRENT] if is_lent else [])]
                 kept = {key: tensors[f"optimizer.{key}.{name}"].to(self.device) for key in keys}
                 self._optimizer.go_on(parameter, kept)
         torch.set_rng_state(tensors["rng.cpu"])
